@@ -78,6 +78,9 @@ impl MySql {
         let mut connection = pool.get(pool.config().connect_timeout).await?;
         schema::prepare(&mut connection, pool.config()).await?;
         drop(connection);
+        if pool.config().is_own_pool() {
+            pool.fill().await?;
+        }
         let row_locks = (strategy == Strategy::Pessimistic)
             .then(|| Arc::new(Pessimistic::new(Arc::clone(&pool))));
         let strategy: Arc<dyn Locking> = match &row_locks {
@@ -103,8 +106,8 @@ impl MySql {
     /// lockkit changes no setting of the connection. It uses the savepoint `lockkit_row`, which is
     /// gone when this returns. These promises depend on the program:
     ///
-    /// * The wait ends after the connection's `innodb_lock_wait_timeout`. A task that holds a guard
-    ///   of the same mutex waits for itself.
+    /// * The wait ends after the connection's `innodb_lock_wait_timeout`. lockkit has no timeout of
+    ///   its own for this call. A task that holds a guard of the same mutex waits for itself.
     /// * The lock has no lease, so no deadline tells the program when it is lost
     ///   ([C3](lockkit_core::contract#c3-lease)). It is lost when the connection breaks. Then the
     ///   commit fails, too.
@@ -136,9 +139,10 @@ impl MySql {
     /// After an error other than `Timeout`, roll the transaction back: it may have locked the row.
     ///
     /// # Cancel safety
-    /// Not cancel safe. If the call is dropped before it is done, the connection can't be used any
-    /// more, and its transaction is rolled back. A statement that waits in the server is killed, if
-    /// the store's user may do that: users may kill their own statements.
+    /// Not cancel safe. If the call is dropped before it is done, don't use the connection any more.
+    /// lockkit ends it in the background, and with it the transaction, if the store's user may do
+    /// that: users may end their own connections. Otherwise the server ends both once the program
+    /// has dropped the connection and no statement waits on it.
     pub async fn lock_in_transaction(
         &self,
         transaction: &mut impl Queryable,

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::try_join_all;
 use lockkit_core::{Clock, Error, ErrorKind, Result, Tick, spi::ServerClock};
 use mysql_async as my;
 use tokio::{
@@ -138,6 +139,14 @@ impl Channel {
         }
         checkout.connection = timeout(limit, shared.open()).await.map_err(|_| slots.silent())??;
         Ok(checkout)
+    }
+
+    /// Opens all connections that there may be, for later use.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub(crate) async fn fill(&self, patience: Duration) -> Result<()> {
+        try_join_all((0..self.0.size).map(|_| self.get(patience))).await.map(drop)
     }
 
     /// Gives out no more connections, and returns the idle ones.

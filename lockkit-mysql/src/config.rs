@@ -374,17 +374,16 @@ impl Config {
     /// # Errors
     /// The driver's error, or [`ErrorKind::InvalidOption`] for a pool that can't keep a promise.
     pub(crate) async fn open(&self) -> Result<Conn> {
-        let opened = match &self.address {
-            Address::Pool(pool) => own_pool::take(pool, &self.database).await,
-            Address::Tcp(..) | Address::Unix(_) => Conn::new(self.opts()).await,
-        };
-        let conn = opened.map_err(|error| {
+        let failed = |error| {
             let what = format!("connecting to {}", self.address());
             error::opening(error, &what, self.secret())
-        })?;
-        if self.is_own_pool() {
-            own_pool::check(conn.opts(), self)?;
-        }
+        };
+        let Address::Pool(pool) = &self.address else {
+            return Conn::new(self.opts()).await.map_err(failed);
+        };
+        let mut conn = pool.get_conn().await.map_err(failed)?;
+        own_pool::check(conn.opts(), self)?;
+        own_pool::choose(&mut conn, &self.database).await.map_err(failed)?;
         Ok(conn)
     }
 

@@ -200,9 +200,10 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
             K::Unavailable,
             "the connection broke, or no server listens there; is the server running and reachable?",
         ),
-        E::Driver(D::PoolDisconnected) => {
-            (K::Closed, "the program disconnected the pool that it gave to lockkit")
-        }
+        E::Driver(D::PoolDisconnected) => (
+            K::Closed,
+            "the program disconnected the pool that it gave to lockkit, or ended its runtime",
+        ),
         E::Driver(
             D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled,
         ) => (

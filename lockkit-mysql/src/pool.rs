@@ -61,6 +61,17 @@ impl Pool {
         &self.shared.config
     }
 
+    /// Opens all connections that there may be. A connection of the program's pool is not free for
+    /// lockkit later, while tasks that have one wait for a lock.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub(crate) async fn fill(&self) -> Result<()> {
+        let patience = self.config().connect_timeout;
+        self.main.fill(patience).await?;
+        self.side.fill(patience).await
+    }
+
     /// A connection for this caller alone, within `patience`.
     ///
     /// # Errors
@@ -142,8 +153,7 @@ impl Pool {
         Ok(false)
     }
 
-    /// Ends a connection of the program in the background, if it has this user-level lock. Its
-    /// caller has dropped a statement that waits.
+    /// Ends a connection of the program in the background, if it has this user-level lock.
     pub(crate) fn end_owner(&self, lock: String, thread: u64) {
         self.statement_killer.end_owner(lock, thread);
     }

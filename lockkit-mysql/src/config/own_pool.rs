@@ -7,11 +7,12 @@ use super::{Address, Config};
 use crate::{error, sql::quoted};
 
 impl Config {
-    /// A pool of the program, and the database on its server that has lockkit's tables.
+    /// A pool of the program, and its database, which has lockkit's tables.
     ///
-    /// lockkit takes its connections out of the pool, as many as
-    /// [`with_pool_size`](Self::with_pool_size) allows. It keeps them, so that a renewal never
-    /// waits behind the program's queries. `Locker::shutdown` gives them back, and so does a drop
+    /// [`MySql::connect`](crate::MySql::connect) takes all connections that
+    /// [`with_pool_size`](Self::with_pool_size) allows out of the pool. lockkit keeps them, so that
+    /// its requests do not wait behind the program's queries. Only a connection that breaks is
+    /// replaced by another one of the pool. `Locker::shutdown` gives them back, and so does a drop
     /// of all lockers and guards. The pool resets each of them before the program gets it.
     ///
     /// Shut the locker down before you disconnect the pool. `Pool::disconnect` waits until lockkit
@@ -19,7 +20,8 @@ impl Config {
     ///
     /// [`MySql::connect`](crate::MySql::connect) refuses a pool that can't keep the promises:
     ///
-    /// * Its upper bound must be above the number of connections that lockkit may take.
+    /// * Its upper bound must be above the number of connections that lockkit takes.
+    /// * Its database must be `database`, because a connection that comes back keeps its database.
     /// * It must reset the connections that come back, as it does by default.
     /// * It must not use `client_found_rows`, and `stmt_cache_size` must be 32 or more, or 0.
     ///
@@ -44,15 +46,12 @@ impl Config {
     }
 }
 
-/// Takes a connection out of the pool, once one is free.
+/// Chooses the database. The program may have chosen another one, and the pool's reset keeps that.
 ///
 /// # Errors
 /// The driver's error.
-pub(super) async fn take(pool: &Pool, database: &str) -> Result<Conn, my::Error> {
-    let mut conn = pool.get_conn().await?;
-    // The program may have chosen another database, and the pool's reset keeps that.
-    conn.query_drop(format!("USE {}", quoted(database))).await?;
-    Ok(conn)
+pub(super) async fn choose(conn: &mut Conn, database: &str) -> Result<(), my::Error> {
+    conn.query_drop(format!("USE {}", quoted(database))).await
 }
 
 /// Checks the options of a pool, which only its connections show.
@@ -63,7 +62,14 @@ pub(super) fn check(opts: &Opts, config: &Config) -> Result<()> {
     let most = opts.pool_opts().constraints().max();
     let taken = config.pool_size + config.side_connections();
     let kept = opts.stmt_cache_size();
-    let reason = if opts.client_found_rows() {
+    let here = config.database();
+    let there = opts.db_name().unwrap_or_default();
+    let reason = if here != there {
+        format!(
+            "the program's pool uses the database {there:?}, and lockkit is to use {here:?}; name \
+             the pool's database, because a connection keeps its database when it comes back"
+        )
+    } else if opts.client_found_rows() {
         "the program's pool uses client_found_rows, which changes what the server's answers mean; \
          give lockkit a pool without it"
             .to_owned()
@@ -78,7 +84,7 @@ pub(super) fn check(opts: &Opts, config: &Config) -> Result<()> {
             .to_owned()
     } else if most <= taken {
         format!(
-            "lockkit may take {taken} connections out of the program's pool, which has at most \
+            "lockkit takes {taken} connections out of the program's pool, which has at most \
              {most}, and none would be left; raise the pool's upper bound, or lower pool_size"
         )
     } else {

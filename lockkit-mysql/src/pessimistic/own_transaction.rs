@@ -46,8 +46,7 @@ impl Pessimistic {
     /// locked nevertheless, until the program ends its transaction.
     ///
     /// # Cancel safety
-    /// A call that is dropped midway leaves the program's connection unusable. A statement that
-    /// waits for the row is killed.
+    /// A call that is dropped midway ends the program's connection.
     pub(crate) async fn lock_in(
         &self,
         conn: &mut impl Queryable,
@@ -66,8 +65,11 @@ impl Pessimistic {
         let spec = ClaimSpec::new(name.clone(), owner, Mode::Exclusive, MIN_TTL, MIN_TTL);
         let key = Key::new(&spec);
         let thread = begin(conn, &key).await?;
+        let sign = key.sign(thread);
+        let mut call = OpenCall { pool: &store.pool, sign, thread, is_over: false };
         let locked = store.lock_signed(conn, &key, thread, waits).await;
         let ended = ask(conn, &key.end_own()).await;
+        call.is_over = true;
         let token = locked?;
         ended.map_err(|error| refusal(error, "checking the program's transaction"))?;
         Ok(token)
@@ -88,7 +90,7 @@ impl Store {
         let last = self.look(&mut side, key, thread).await?.ok_or_else(elsewhere)?;
         // The wait for the row may be long, and there are few side connections.
         drop(side);
-        if !self.lock_own(conn, key, thread, waits).await? {
+        if !self.lock_own(conn, key, waits).await? {
             return Ok(None);
         }
         self.raise_own(conn, key, thread, last).await.map(Some)
@@ -119,18 +121,8 @@ impl Store {
     }
 
     /// Locks the row on the program's connection. False if another client has it.
-    async fn lock_own(
-        &self,
-        conn: &mut impl Queryable,
-        key: &Key,
-        thread: u64,
-        waits: bool,
-    ) -> Result<bool> {
-        let sign = key.sign(thread);
-        let mut wait = RowWait { pool: &self.pool, sign, thread, is_over: false };
-        let answer = ask(conn, &key.lock_own(&self.sql, waits)).await;
-        wait.is_over = true;
-        match answer {
+    async fn lock_own(&self, conn: &mut impl Queryable, key: &Key, waits: bool) -> Result<bool> {
+        match ask(conn, &key.lock_own(&self.sql, waits)).await {
             Ok(steps) if steps.first().is_some_and(|step| !step.rows.is_empty()) => Ok(true),
             Ok(_) => {
                 let reason = "the name was idle for so long that its row was just removed; roll \
@@ -225,16 +217,17 @@ fn elsewhere() -> Error {
     error::ours(ErrorKind::InvalidOption, reason)
 }
 
-/// A statement of the program's connection that may wait for the row.
-struct RowWait<'a> {
+/// A call that has its sign on the program's connection.
+struct OpenCall<'a> {
     pool: &'a Pool,
     sign: String,
     thread: u64,
     is_over: bool,
 }
 
-impl Drop for RowWait<'_> {
-    /// If the caller drops the call, the server would let the statement wait, and give it the row.
+impl Drop for OpenCall<'_> {
+    /// If the caller drops the call, the server would let a statement wait, and give it the row.
+    /// Or the row and the sign would stay with a connection that the program continues to use.
     fn drop(&mut self) {
         if !self.is_over {
             self.pool.end_owner(std::mem::take(&mut self.sign), self.thread);

@@ -20,7 +20,7 @@ use crate::support::*;
 on_both!(
     c1_c4_a_pool_of_the_program_leads_to_the_same_locks,
     a_closed_locker_gives_its_connections_back_as_they_were,
-    c10_a_pool_that_the_program_uses_up_ends_no_lock,
+    c8_c10_a_pool_that_the_program_uses_up_delays_no_request,
     c6_a_request_that_is_dropped_midway_harms_no_connection_of_the_pool,
     c13_a_pool_with_which_promises_would_break_is_refused,
     c13_a_disconnected_pool_is_a_closed_locker,
@@ -56,11 +56,11 @@ async fn connect_by(bed: &Bed, pool: &Pool) -> MySql {
     persistently(async || MySql::connect(config(bed, pool)).await).await
 }
 
-/// The number of a connection, and two settings that lockkit changes in its sessions.
-async fn session(conn: &mut Conn) -> (u64, (u64, String)) {
-    let question = "SELECT CONNECTION_ID(),@@innodb_lock_wait_timeout,@@sql_mode";
-    let (id, wait, mode) = conn.query_first(question).await.unwrap().unwrap();
-    (id, (wait, mode))
+/// The number of a connection, and what lockkit changes in its sessions.
+async fn session(conn: &mut Conn) -> (u64, (u64, String, String)) {
+    let question = "SELECT CONNECTION_ID(),@@innodb_lock_wait_timeout,@@sql_mode,DATABASE()";
+    let (id, wait, mode, database) = conn.query_first(question).await.unwrap().unwrap();
+    (id, (wait, mode, database))
 }
 
 /// Takes connections out of the pool, as a busy program does.
@@ -122,20 +122,26 @@ async fn a_closed_locker_gives_its_connections_back_as_they_were(flavor: SqlFlav
     within(SOON, "the end of the pool", pool.disconnect()).await.unwrap();
 }
 
-/// Catches a locker that waits behind the program for each renewal.
-async fn c10_a_pool_that_the_program_uses_up_ends_no_lock(flavor: SqlFlavor) {
+/// Tasks that have all other connections may wait for a lock. Catches a locker that takes a
+/// connection only when it needs one, and so waits for those tasks.
+async fn c8_c10_a_pool_that_the_program_uses_up_delays_no_request(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let pool = Pool::new(options(&bed));
     let own = connect_by(&bed, &pool).await;
-    let mut claim = claim(&own, "a");
-    granted(claim.attempt(Wait::No).await);
     let mut all = Vec::new();
     while let Ok(conn) = timeout(SLACK * 3, pool.get_conn()).await {
         all.push(conn.unwrap());
     }
-    let outcome = within(SOON, "a renewal", claim.renew(None)).await.unwrap();
+    let mut a = claim(&own, "a");
+    let mut b = claim(&own, "b");
+    let both = async { tokio::join!(a.attempt(Wait::No), b.attempt(Wait::No)) };
+    let (first, second) = within(SOON, "two grants at the same time", both).await;
+    granted(first);
+    granted(second);
+    let outcome = within(SOON, "a renewal", a.renew(None)).await.unwrap();
     assert!(matches!(outcome, RenewalOutcome::Alive(_)), "{outcome:?}");
-    assert_eq!(within(SOON, "a release", claim.release()).await.unwrap(), Released::Freed);
+    assert_eq!(within(SOON, "a release", a.release()).await.unwrap(), Released::Freed);
+    assert_eq!(within(SOON, "a release", b.release()).await.unwrap(), Released::Freed);
 }
 
 /// Catches a connection that goes back to the pool while an answer is still to come. The program
@@ -185,6 +191,7 @@ async fn c13_a_pool_with_which_promises_would_break_is_refused(flavor: SqlFlavor
     let unreset = PoolOpts::default().with_reset_connection(false);
     for (options, word) in [
         (options(&bed).client_found_rows(true), "client_found_rows"),
+        (options(&bed).db_name(Some("information_schema")), "keeps its database"),
         (options(&bed).stmt_cache_size(5), "stmt_cache_size"),
         (with_bounds(options(&bed), unreset, MOST), "with_reset_connection"),
         (with_bounds(options(&bed), PoolOpts::default(), MOST - 1), "at most 6"),

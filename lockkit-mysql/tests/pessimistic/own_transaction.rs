@@ -20,6 +20,7 @@ on_both! {
     c4_a_transaction_with_an_old_snapshot_gets_a_larger_token,
     c4_c8_a_transaction_that_waited_behind_others_gets_a_larger_token,
     c6_a_wait_that_is_dropped_is_killed_and_never_gets_the_row,
+    c6_a_call_that_is_dropped_after_its_wait_leaves_no_row_and_no_sign,
     c8_a_wait_that_is_too_long_leaves_the_transaction_open,
     c13_a_deadlock_is_told_as_the_end_of_the_transaction,
     c13_transactions_that_can_not_hold_a_lock_are_refused,
@@ -175,6 +176,30 @@ async fn c6_a_wait_that_is_dropped_is_killed_and_never_gets_the_row(flavor: SqlF
     granted(holder.attempt(Wait::No).await);
     drop(conn);
     given_up(holder.release()).await;
+}
+
+/// The program still has its connection. Catches a call that leaves the locked row and the sign to
+/// that connection.
+async fn c6_a_call_that_is_dropped_after_its_wait_leaves_no_row_and_no_sign(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    given_up(claim.release()).await;
+    let mut conn = in_transaction(&store).await;
+    let thread: Option<u64> = conn.query_first("SELECT CONNECTION_ID()").await.unwrap();
+    // Nothing can raise the token, so the call waits while it has the row.
+    store.admin.run("START TRANSACTION;SELECT fence FROM lockkit_fence FOR UPDATE").await;
+    let raising = "information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE `lockkit_fence`%'";
+    tokio::select! {
+        answer = store.mysql.lock_in_transaction(&mut conn, "a") => panic!("{answer:?}"),
+        () = until("the token waits", async || store.admin.count(raising).await == 1) => {}
+    }
+    store.admin.until_ended(thread.unwrap()).await;
+    store.admin.run("ROLLBACK").await;
+    assert!(store.mysql.admin().unwrap().names(Kind::Mutex, "").await.unwrap().is_empty());
+    granted(claim.attempt(Wait::No).await);
+    drop(conn);
+    given_up(claim.release()).await;
 }
 
 /// Catches a busy lock that costs the program its transaction.
