@@ -88,13 +88,13 @@ impl QueueClaim {
         let config = self.pool.config();
         config.check_ttl(self.spec.ttl, session.timeout())?;
         session.ready(self.spec.op_timeout).await?;
-        let client = session.client()?;
         let claim_node = self.claim_node.insert(ClaimNode::new(reservation));
         claim_node.add_cleanup(CleanupTask::QueueNode {
             folder: self.folder.clone(),
             stem,
             path: None,
         });
+        let client = session.client().inspect_err(|_| claim_node.settled())?;
         let request = Request {
             folder: &self.folder,
             prefix: &prefix,

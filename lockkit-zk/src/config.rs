@@ -123,7 +123,10 @@ impl Config {
     /// lockkit can't see these facts, which the program must ensure:
     ///
     /// * The paths of the program's own watches have less than 28 KiB, taken together. Above 128
-    ///   KiB, the client library loses the session when it reconnects. lockkit uses up to 100 KiB.
+    ///   KiB, the client library loses the session when it reconnects. Each locker uses up to 100
+    ///   KiB, about a thousand waiters.
+    /// * A reconnect is faster than the lease. The client's connection timeout is at most two ninths
+    ///   of the session timeout, divided by the number of servers.
     /// * Large answers to the program's requests delay lockkit's heartbeats, which share the
     ///   connection. If that takes too long, locks are lost.
     /// * The paths of all ephemeral nodes of the session, those of the program included, are below
@@ -367,7 +370,7 @@ impl Config {
         }
         let reason = format!(
             "ttl is {ttl:?}, but the servers free the locks of a dead process only after the \
-             session timeout, which they set to {negotiated:?} (the URL wants \
+             session timeout, which they set to {negotiated:?} (the configuration has \
              session_timeout={:?}); use a ttl of at least that, or a shorter session_timeout",
             self.session_timeout
         );

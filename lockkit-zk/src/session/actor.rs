@@ -123,7 +123,9 @@ impl Actor<'_> {
     /// a session that ends.
     fn is_done(&self) -> bool {
         let is_clean = || {
-            self.running_cleanups.is_empty()
+            // The first condition, because a claim hands over its cleanup before it settles.
+            self.shared.open_requests.load(Acquire) == 0
+                && self.running_cleanups.is_empty()
                 && self.looks.is_empty()
                 && lock(&self.shared.cleanups).is_empty()
                 && lock(&self.shared.unanswered).is_empty()

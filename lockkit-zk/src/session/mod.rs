@@ -25,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use lockkit_core::{
     Clock, Error, ErrorKind, Result, Tick,
     spi::{Lease, RenewalOutcome},
@@ -80,6 +81,8 @@ pub(super) struct Shared {
     moved: Notify,
     nodes: Mutex<Nodes>,
     cleanups: Mutex<Vec<CleanupTask>>,
+    /// How many claims have asked for a node on a session of the program, and await the answer.
+    open_requests: AtomicUsize,
     unanswered: Mutex<UnansweredRequests>,
     closing: AtomicBool,
     /// Wakes the actor for cleanup tasks, or for the end.
@@ -165,11 +168,10 @@ impl Session {
         self.shared.ended().await;
         // The actor may have ended before that, with its runtime.
         let left = mem::take(&mut *lock(&self.shared.cleanups));
-        let Some(client) = client else { return };
-        for mut cleanup in left {
-            // The session of the program may have ended, too, and its nodes with it.
-            let _ = cleanup.run(&client).await;
-        }
+        let Some(client) = client.as_deref() else { return };
+        // The session of the program may have ended, too, and its nodes with it.
+        join_all(left.into_iter().map(|mut cleanup| async move { cleanup.run(client).await }))
+            .await;
     }
 
     fn is_ready(&self) -> bool {
@@ -254,6 +256,7 @@ impl Shared {
             moved: Notify::new(),
             nodes: Mutex::default(),
             cleanups: Mutex::default(),
+            open_requests: AtomicUsize::new(0),
             unanswered: Mutex::default(),
             closing: AtomicBool::new(false),
             work: Notify::new(),
@@ -331,13 +334,13 @@ impl Shared {
     }
 
     fn stop(&self) {
-        if self.borrowed {
-            // The servers would keep the nodes of the claims that are left.
-            let left = lock(&self.nodes).all();
-            let cleanups = left.iter().filter_map(|node| node.cleanup.clone());
-            lock(&self.cleanups).extend(cleanups);
-        }
+        // The servers would keep the nodes of the claims that are left on a session of the program.
+        // A claim adds its node under this lock, and looks at the mark after that.
+        let nodes = lock(&self.nodes);
+        let left = nodes.all();
+        lock(&self.cleanups).extend(left.iter().filter_map(|node| node.cleanup.clone()));
         self.closing.store(true, std::sync::atomic::Ordering::Release);
+        drop(nodes);
         self.work.notify_one();
     }
 

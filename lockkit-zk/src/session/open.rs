@@ -244,7 +244,7 @@ async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
         Ok(Some(_)) => Ok(()),
         Ok(None) => {
             let reason = format!(
-                "the chroot {chroot:?} does not exist; create the node, or correct the URL"
+                "the chroot {chroot:?} does not exist; create the node, or name another one"
             );
             Err(error::ours(ErrorKind::InvalidUrl, reason))
         }

@@ -126,6 +126,29 @@ async fn c7_c9_closing_leaves_no_lock_in_the_session_of_the_program() {
     assert_left(&bed, &admin, &own).await;
 }
 
+/// Lockers may share a backend, and another one may await the answer of an attempt. Catches a close
+/// that forgets its node. The node would stay for as long as the session of the program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c6_a_node_that_is_made_during_the_close_does_not_stay() {
+    let bed = Bed::shared();
+    let admin = bed.admin().await;
+    let client = program(&bed).await;
+    let own = own_node(&bed, &client).await;
+    let zk = connect_by(&bed, &client).await;
+    let mut claim = claim(&zk, "a");
+    let mut attempt = claim.attempt(Wait::Queue);
+    tokio::select! {
+        biased;
+        answer = &mut attempt => panic!("{answer:?}"),
+        () = std::future::ready(()) => {}
+    }
+    zk.close().await.unwrap();
+    // The request was sent before the close, and its answer is read only now.
+    drop(attempt.await);
+    drop(claim);
+    assert_left(&bed, &admin, &own).await;
+}
+
 /// Without a shutdown, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c7_c9_a_dropped_locker_leaves_no_lock_in_the_session_of_the_program() {
