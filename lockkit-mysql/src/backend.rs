@@ -54,7 +54,8 @@ impl MySql {
     /// that runtime has ended. The pool opens new connections when it needs them.
     ///
     /// # Errors
-    /// * [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers.
+    /// * [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers, or if the program
+    ///   uses too many connections of its pool.
     /// * [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) for a pool of the program with
     ///   which a promise would be broken: see [`Config::from_pool`].
     /// * [`Closed`](lockkit_core::ErrorKind::Closed) if the program has disconnected that pool.

@@ -47,15 +47,17 @@ pub(crate) struct Shared {
 impl Shared {
     async fn open(&self) -> Result<Connection> {
         let Self { config, clock, numbers, .. } = self;
-        self.check_runtime()?;
         let conn = config.open().await?;
         handshake::introduce(conn, numbers.fetch_add(1, Relaxed), config.strategy, clock).await
     }
 
     /// A pool of the program gives out sockets without regard to the runtime that drives them.
     fn check_runtime(&self) -> Result<()> {
+        if !self.config.is_own_pool() {
+            return Ok(());
+        }
         let here = Handle::current().id();
-        if !self.config.is_own_pool() || *self.pool_runtime.get_or_init(|| here) == here {
+        if *self.pool_runtime.get_or_init(|| here) == here {
             return Ok(());
         }
         let reason = "the program's pool serves only the tokio runtime in which lockkit connected; \
@@ -115,6 +117,7 @@ impl Channel {
     /// opening a new connection.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
         let slots = &self.0;
+        slots.shared.check_runtime()?;
         let permit = timeout(patience, Arc::clone(&slots.permits).acquire_owned()).await;
         let permit = permit.map_err(|_| slots.exhausted())?.map_err(|_| closed())?;
         slots.lock().in_use += 1;

@@ -12,8 +12,9 @@ impl Config {
     /// [`MySql::connect`](crate::MySql::connect) takes all connections that
     /// [`with_pool_size`](Self::with_pool_size) allows out of the pool. lockkit keeps them, so that
     /// its requests do not wait behind the program's queries. Only a connection that breaks is
-    /// replaced by another one of the pool. `Locker::shutdown` gives them back, and so does a drop
-    /// of all lockers and guards. The pool resets each of them before the program gets it.
+    /// replaced by another one of the pool, so leave some free. `Locker::shutdown` gives them back,
+    /// and so does a drop of all lockers and guards. The pool resets each of them before the
+    /// program gets it.
     ///
     /// Shut the locker down before you disconnect the pool. `Pool::disconnect` waits until lockkit
     /// has given its connections back. Use the locker only in the tokio runtime that uses the pool.
