@@ -54,8 +54,8 @@ impl MySql {
     /// that runtime has ended. The pool opens new connections when it needs them.
     ///
     /// # Errors
-    /// * [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers, or if the program
-    ///   uses too many connections of its pool.
+    /// * [`Unavailable`](lockkit_core::ErrorKind::Unavailable) if nothing answers, or if the
+    ///   program uses too many connections of its pool.
     /// * [`InvalidOption`](lockkit_core::ErrorKind::InvalidOption) for a pool of the program with
     ///   which a promise would be broken: see [`Config::from_pool`].
     /// * [`Closed`](lockkit_core::ErrorKind::Closed) if the program has disconnected that pool.
@@ -140,10 +140,10 @@ impl MySql {
     /// After an error other than `Timeout`, roll the transaction back: it may have locked the row.
     ///
     /// # Cancel safety
-    /// Not cancel safe. If the call is dropped before it is done, don't use the connection any more.
-    /// lockkit ends it in the background, and with it the transaction, if the store's user may do
-    /// that: users may end their own connections. Otherwise the server ends both once the program
-    /// has dropped the connection and no statement waits on it.
+    /// Not cancel safe. If the call is dropped before it is done, don't use the connection any
+    /// more. lockkit ends it in the background, and with it the transaction, if the store's user
+    /// may do that: users may end their own connections. Otherwise the server ends both once the
+    /// program has dropped the connection and no statement waits on it.
     pub async fn lock_in_transaction(
         &self,
         transaction: &mut impl Queryable,
