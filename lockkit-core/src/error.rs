@@ -19,7 +19,8 @@ pub enum ErrorKind {
     /// * **Remedy:** correct the user and the password in the store URL.
     /// * **Outcome:** known.
     Authentication,
-    /// The [`Locker`](crate::Locker) was shut down.
+    /// The [`Locker`](crate::Locker) was shut down, or the program has ended the pool or the
+    /// session that it gave to lockkit.
     ///
     /// * **Remedy:** make a new locker, or end the task that still uses this one.
     /// * **Outcome:** known.

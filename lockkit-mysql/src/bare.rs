@@ -1,8 +1,8 @@
 //! Opens connections of the bare driver to the same server, for measurements and for questions that
 //! lockkit does not ask.
 
-use lockkit_core::{ErrorKind, Result};
-use mysql_async::{self as my, Conn, prelude::Queryable as _};
+use lockkit_core::{Error, ErrorKind, Result};
+use mysql_async::{Conn, prelude::Queryable as _};
 use tokio::time;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 
 impl Config {
     /// Opens a connection of the bare driver, with the settings of lockkit's own connections. It
-    /// belongs to no pool, and nothing bounds how long its statements may take.
+    /// belongs to no pool of lockkit, and nothing bounds how long its statements may take.
     ///
     /// # Errors
     /// [`Unavailable`](ErrorKind::Unavailable) if nothing answers within the connect timeout,
@@ -26,18 +26,21 @@ impl Config {
         self.check()?;
         let what = format!("connecting to {}", self.address());
         let opening = async {
-            let mut conn = Conn::new(self.opts()).await?;
-            conn.query_drop(SETTINGS).await?;
-            Ok::<_, my::Error>(conn)
+            let mut conn = self.open().await?;
+            let set_up = conn.query_drop(SETTINGS).await;
+            set_up.map_err(|error| error::opening(error, &what, self.secret()))?;
+            Ok::<_, Error>(conn)
         };
-        let Ok(answer) = time::timeout(self.connect_timeout, opening).await else {
-            let reason = format!(
-                "{what} failed: the server did not answer within connect_timeout ({:?})",
-                self.connect_timeout
-            );
-            return Err(error::ours(ErrorKind::Unavailable, reason));
-        };
-        answer.map_err(|error| error::opening(error, &what, self.secret()))
+        match time::timeout(self.connect_timeout, opening).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let reason = format!(
+                    "{what} failed: the server did not answer within connect_timeout ({:?})",
+                    self.connect_timeout
+                );
+                Err(error::ours(ErrorKind::Unavailable, reason))
+            }
+        }
     }
 
     /// How locks are held.

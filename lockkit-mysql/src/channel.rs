@@ -11,10 +11,11 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::try_join_all;
 use lockkit_core::{Clock, Error, ErrorKind, Result, Tick, spi::ServerClock};
-use mysql_async::{self as my, Conn};
+use mysql_async as my;
 use tokio::{
-    runtime::Handle,
+    runtime::{Handle, Id},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
@@ -39,15 +40,29 @@ pub(crate) struct Shared {
     /// were idle then may be broken, too.
     pub(crate) suspect_since: AtomicU64,
     pub(crate) zero: Tick,
+    /// The runtime that uses the program's pool.
+    pub(crate) pool_runtime: OnceLock<Id>,
 }
 
 impl Shared {
     async fn open(&self) -> Result<Connection> {
         let Self { config, clock, numbers, .. } = self;
-        let what = || format!("connecting to {}", config.address());
-        let conn = Conn::new(config.opts()).await;
-        let conn = conn.map_err(|error| error::opening(error, &what(), config.secret()))?;
+        let conn = config.open().await?;
         handshake::introduce(conn, numbers.fetch_add(1, Relaxed), config.strategy, clock).await
+    }
+
+    /// A pool of the program gives out sockets without regard to the runtime that drives them.
+    fn check_runtime(&self) -> Result<()> {
+        if !self.config.is_own_pool() {
+            return Ok(());
+        }
+        let here = Handle::current().id();
+        if *self.pool_runtime.get_or_init(|| here) == here {
+            return Ok(());
+        }
+        let reason = "the program's pool serves only the tokio runtime in which lockkit connected; \
+                      make a pool and a locker for each runtime";
+        Err(error::ours(ErrorKind::Unsupported, reason))
     }
 
     /// Pings an idle connection if it may be broken.
@@ -102,6 +117,7 @@ impl Channel {
     /// opening a new connection.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
         let slots = &self.0;
+        slots.shared.check_runtime()?;
         let permit = timeout(patience, Arc::clone(&slots.permits).acquire_owned()).await;
         let permit = permit.map_err(|_| slots.exhausted())?.map_err(|_| closed())?;
         slots.lock().in_use += 1;
@@ -126,6 +142,14 @@ impl Channel {
         }
         checkout.connection = timeout(limit, shared.open()).await.map_err(|_| slots.silent())??;
         Ok(checkout)
+    }
+
+    /// Opens all connections that there may be, for later use.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub(crate) async fn fill(&self, patience: Duration) -> Result<()> {
+        try_join_all((0..self.0.size).map(|_| self.get(patience))).await.map(drop)
     }
 
     /// Gives out no more connections, and returns the idle ones.
@@ -167,11 +191,18 @@ impl Slots {
     fn silent(&self) -> Error {
         let config = &self.shared.config;
         let limit = config.connect_timeout;
-        let reason = format!(
-            "{} did not answer within connect_timeout ({limit:?}); is the server running and \
-             reachable?",
-            config.address()
-        );
+        let address = config.address();
+        let reason = if config.is_own_pool() {
+            format!(
+                "{address} gave no connection within connect_timeout ({limit:?}); does the program \
+                 use all of them, or is the server unreachable?"
+            )
+        } else {
+            format!(
+                "{address} did not answer within connect_timeout ({limit:?}); is the server \
+                 running and reachable?"
+            )
+        };
         error::ours(ErrorKind::Unavailable, reason)
     }
 }

@@ -1,9 +1,13 @@
 //! The settings: where the server is, and how to use it.
 
+mod own_pool;
+#[cfg(test)]
+mod tests;
+
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use lockkit_core::{ErrorKind, Result, url::StoreUrl};
-use mysql_async::{Opts, OptsBuilder};
+use mysql_async::{Conn, Opts, OptsBuilder, Pool};
 
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
@@ -14,6 +18,10 @@ const DEFAULT_PREFIX: &str = "lockkit";
 /// A MySQL table name has at most 64 characters, and our names end in `_holder`.
 const MAX_PREFIX_BYTES: usize = 48;
 const MAX_POOL: usize = 10_000;
+/// A side connection is for `KILL` and for tokens, which must not wait behind held locks. There is
+/// one for this many others.
+const SIDE_SHARE: usize = 4;
+const SIDE_CONNECTIONS: std::ops::RangeInclusive<usize> = 2..=16;
 /// With one connection, a waiter would leave none for a lock that is free.
 const LEAST_ROW_LOCK_POOL: usize = 2;
 /// An idle row may be removed only when no statement is left that was sent while the row was in
@@ -95,10 +103,13 @@ pub struct Config {
     tls: Option<Tls>,
 }
 
-#[derive(Clone, Debug)]
+/// Without `Debug`, because that of a pool shows its password.
+#[derive(Clone)]
 enum Address {
     Tcp(String, u16),
     Unix(PathBuf),
+    /// The server of a pool that belongs to the program.
+    Pool(Pool),
 }
 
 impl Config {
@@ -301,6 +312,11 @@ impl Config {
         if matches!(self.address, Address::Tcp(_, 0)) {
             return Err(invalid("no server can listen on port 0; name the server's port"));
         }
+        if self.is_own_pool() && self.user.is_some() {
+            let reason = "the program's pool has a user of its own; remove the credentials from \
+                          the configuration";
+            return Err(error::ours(ErrorKind::InvalidOption, reason));
+        }
         if self.strict_lease && self.strategy == Strategy::Optimistic {
             let reason = "strict_lease applies only to strategy=pessimistic, because leases of \
                           strategy=optimistic are always strict; remove strict_lease";
@@ -326,6 +342,16 @@ impl Config {
         &self.database
     }
 
+    /// How many connections there may be for `KILL` and for tokens.
+    pub(crate) fn side_connections(&self) -> usize {
+        (self.pool_size / SIDE_SHARE).clamp(*SIDE_CONNECTIONS.start(), *SIDE_CONNECTIONS.end())
+    }
+
+    /// Whether all connections come from a pool of the program.
+    pub(crate) fn is_own_pool(&self) -> bool {
+        matches!(self.address, Address::Pool(_))
+    }
+
     /// The address, as messages show it.
     pub(crate) fn address(&self) -> String {
         match &self.address {
@@ -334,6 +360,7 @@ impl Config {
             }
             Address::Tcp(host, port) => format!("{host}:{port}"),
             Address::Unix(path) => path.display().to_string(),
+            Address::Pool(_) => "the server of the program's pool".to_owned(),
         }
     }
 
@@ -342,8 +369,26 @@ impl Config {
         self.password.as_deref().filter(|password| !password.is_empty())
     }
 
-    /// The driver's options for a connection.
-    pub(crate) fn opts(&self) -> Opts {
+    /// Opens a connection of the bare driver, or takes one out of the program's pool.
+    ///
+    /// # Errors
+    /// The driver's error, or [`ErrorKind::InvalidOption`] for a pool that can't keep a promise.
+    pub(crate) async fn open(&self) -> Result<Conn> {
+        let failed = |error| {
+            let what = format!("connecting to {}", self.address());
+            error::opening(error, &what, self.secret())
+        };
+        let Address::Pool(pool) = &self.address else {
+            return Conn::new(self.opts()).await.map_err(failed);
+        };
+        let mut conn = pool.get_conn().await.map_err(failed)?;
+        own_pool::check(conn.opts(), self)?;
+        own_pool::choose(&mut conn, &self.database).await.map_err(failed)?;
+        Ok(conn)
+    }
+
+    /// The driver's options for a connection that lockkit opens.
+    fn opts(&self) -> Opts {
         let builder = OptsBuilder::default()
             .user(self.user.as_deref())
             .pass(self.password.as_deref())
@@ -362,6 +407,8 @@ impl Config {
                 builder.ip_or_hostname(host.as_str()).tcp_port(*port).into()
             }
             Address::Unix(path) => builder.socket(path.to_str()).into(),
+            // The pool opens its connections with its own options.
+            Address::Pool(_) => builder.into(),
         }
     }
 }
@@ -414,87 +461,4 @@ fn unix(url: &mut StoreUrl) -> Result<Config> {
 
 fn invalid(reason: &str) -> lockkit_core::Error {
     error::ours(ErrorKind::InvalidUrl, format!("the store URL can't be used: {reason}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Config> {
-        Config::from_url(StoreUrl::parse(text)?)
-    }
-
-    #[test]
-    fn all_parts_of_a_url_are_used() {
-        let config = parse(
-            "mysql://us:p%40ss@h:7/db?strategy=pessimistic&table_prefix=jobs&create_table=false&pool_size=3\
-             &connect_timeout=250ms&retention=2h&strict_lease=true",
-        )
-        .unwrap();
-        let opts = config.opts();
-        assert_eq!((opts.ip_or_hostname(), opts.tcp_port(), opts.db_name()), ("h", 7, Some("db")));
-        assert_eq!(
-            (opts.user(), opts.pass(), opts.prefer_socket()),
-            (Some("us"), Some("p@ss"), false)
-        );
-        assert_eq!((config.strategy, config.tables().prefix()), (Strategy::Pessimistic, "jobs"));
-        assert_eq!((config.create_table, config.pool_size, config.strict_lease), (false, 3, true));
-        assert_eq!(config.connect_timeout, Duration::from_millis(250));
-        assert_eq!(config.retention, Duration::from_secs(7200));
-        assert!(!opts.client_found_rows(), "it would change what the answers mean");
-    }
-
-    #[test]
-    fn a_socket_and_the_default_port_are_used() {
-        let opts = parse("mysql+unix://me:x@/run/mysqld.sock?db=shop").unwrap().opts();
-        assert_eq!(
-            (opts.socket(), opts.db_name(), opts.user()),
-            (Some("/run/mysqld.sock"), Some("shop"), Some("me"))
-        );
-        assert_eq!(parse("mysql://h/db").unwrap().opts().tcp_port(), 3306);
-    }
-
-    #[test]
-    fn c13_impossible_settings_are_refused_with_the_cause() {
-        use ErrorKind as K;
-        for (url, kind, text) in [
-            ("mysql://h/", K::InvalidUrl, "names no database"),
-            ("mysql:///db", K::InvalidUrl, "names no host"),
-            ("mysql://h1,h2/db", K::Unsupported, "more than one server"),
-            ("mysql://h/a/b", K::InvalidUrl, "one database"),
-            ("mysql://h:0/db", K::InvalidUrl, "port 0"),
-            ("mysql+unix:///run/x.sock", K::InvalidUrl, "names no database"),
-            ("mysql://h/db?strategy=hopeful", K::InvalidUrl, "optimistic or pessimistic"),
-            ("mysql://h/db?table_prefix=a-b", K::InvalidOption, "letters, digits"),
-            ("mysql://h/db?table_prefix=", K::InvalidOption, "1 to 48"),
-            ("mysql://h/db?pool_size=0", K::InvalidOption, "between 1 and 10000"),
-            ("mysql://h/db?pool_size=1&strategy=pessimistic", K::InvalidOption, "at least 2"),
-            ("mysql://h/db?connect_timeout=0s", K::InvalidOption, "between 1 ms and 60 s"),
-            ("mysql://h/db?retention=59s", K::InvalidOption, "between 60s and ten years"),
-            ("mysql://h/db?strict_lease=true", K::InvalidOption, "strategy=pessimistic"),
-            ("mysql://h/db?stratgy=optimistic", K::UnknownParameter, "did you mean strategy?"),
-        ] {
-            let error = parse(url).unwrap_err();
-            assert_eq!(error.kind(), kind, "{url}: {error}");
-            assert!(error.to_string().contains(text), "{url}: {error}");
-        }
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn c13_a_socket_that_the_driver_can_not_name_is_not_another_server() {
-        use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
-        for path in [OsStr::from_bytes(b"/run/\xff.sock"), OsStr::new("")] {
-            let error = Config::unix(path, "db").check().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidUrl, "{error}");
-        }
-        Config::unix("/run/mysqld.sock", "db").check().unwrap();
-    }
-
-    #[test]
-    fn c13_a_password_is_not_shown() {
-        let config = parse("mysql://me:hunter2@h/db").unwrap();
-        assert!(!format!("{config:?}").contains("hunter2"));
-        assert_eq!(config.secret(), Some("hunter2"));
-    }
 }

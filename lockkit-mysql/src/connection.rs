@@ -8,7 +8,7 @@ use std::{fmt, future::pending};
 use futures_util::FutureExt as _;
 use lockkit_core::{Clock, ErrorKind, Result, Tick};
 use mysql_async::{
-    self as my, Conn, Params, Row, Statement, Value, consts::StatusFlags, prelude::Queryable as _,
+    self as my, Conn, Params, Row, Statement, Value, consts::StatusFlags, prelude::Queryable,
 };
 use tokio::{
     runtime::{Handle, Id},
@@ -454,7 +454,15 @@ impl fmt::Debug for Connection {
     }
 }
 
-async fn script(conn: &mut Conn, sql: &str, steps: &mut Vec<Step>) -> Result<(), my::Error> {
+/// Runs several statements in one request, up to the first that fails.
+///
+/// # Errors
+/// The error of that statement. The steps before it are in `steps`.
+pub(crate) async fn script(
+    conn: &mut impl Queryable,
+    sql: &str,
+    steps: &mut Vec<Step>,
+) -> Result<(), my::Error> {
     let mut results = conn.query_iter(sql).await?;
     loop {
         let outcome = Outcome {

@@ -34,10 +34,12 @@ pub(crate) const NO_SUCH_THREAD: u16 = 1094;
 pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 pub(crate) const LOCK_NOWAIT: u16 = 3572;
 const READ_ONLY: u16 = 1290;
-const DEADLOCK: u16 = 1213;
+/// The transaction was begun as `READ ONLY`.
+pub(crate) const READ_ONLY_TRANSACTION: u16 = 1792;
+pub(crate) const DEADLOCK: u16 = 1213;
 /// Galera has rolled a transaction back, and its savepoint with it: see
 /// [`transaction`](crate::connection::Connection::transaction).
-const SAVEPOINT_GONE: u16 = 1305;
+pub(crate) const SAVEPOINT_GONE: u16 = 1305;
 /// Another primary of the group was faster, so this transaction was rolled back at its commit.
 const CERTIFICATION: u16 = 3101;
 
@@ -141,7 +143,7 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
             "the table has columns that this version of lockkit does not expect; use another \
              table_prefix, or the same version everywhere",
         ),
-        1209 | READ_ONLY | 1792 | 1836 | 3100 => (
+        1209 | READ_ONLY | READ_ONLY_TRANSACTION | 1836 | 3100 => (
             K::ReadOnly,
             "the server is not a primary, or was demoted; name the primary in the URL",
         ),
@@ -194,9 +196,13 @@ fn of_driver(error: &my::Error) -> (ErrorKind, &'static str) {
         E::Io(my::IoError::Tls(_)) => NO_TRUST,
         // All of `Io`, because the driver knows TLS also when another crate enables that feature of
         // it.
-        E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder | D::PoolDisconnected) => (
+        E::Io(_) | E::Driver(D::ConnectionClosed | D::PacketOutOfOrder) => (
             K::Unavailable,
             "the connection broke, or no server listens there; is the server running and reachable?",
+        ),
+        E::Driver(D::PoolDisconnected) => (
+            K::Closed,
+            "the program disconnected the pool that it gave to lockkit, or ended its runtime",
         ),
         E::Driver(
             D::UnknownAuthPlugin { .. } | D::MysqlOldPasswordDisabled | D::CleartextPluginDisabled,

@@ -9,7 +9,8 @@
 //!   (`SELECT … FOR UPDATE`). A waiter waits in the server, and is granted the lock a few
 //!   milliseconds after a holder's process has died. This strategy has only mutexes, with a ttl of
 //!   at least one second. Your own statements can run in the lock's transaction, and the release
-//!   commits them: see [`LockTransaction`].
+//!   commits them: see [`LockTransaction`]. A transaction of yours can take such a lock, too: see
+//!   [`MySql::lock_in_transaction`].
 //!
 //! Inside a process, a mutex passes from one owner to the next without being free in between. With
 //! `optimistic`, one statement does that. With `pessimistic`, a statement on another connection
@@ -38,6 +39,8 @@
 //! | `connect_timeout` | `2s` | for opening a connection |
 //! | `retention` | `24h` | how long an unused name's row is kept, a minute at least |
 //! | `strict_lease` | `false` | for `pessimistic`: see [`Config::with_strict_lease`] |
+//!
+//! [`Config::from_pool`] uses a pool of the program instead of connections of lockkit's own.
 //!
 //! With `create_table=false`, the error shows the statements to run. With `pessimistic`, each held
 //! lock takes a connection, and so does the first waiter of each name in a process.

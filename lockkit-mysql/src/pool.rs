@@ -23,10 +23,6 @@ use crate::{
     statement_killer::StatementKiller,
 };
 
-/// A side connection is for `KILL` and for tokens, which must not wait behind held locks. There is
-/// one for this many others.
-const SIDE_SHARE: usize = 4;
-const SIDE_CONNECTIONS: std::ops::RangeInclusive<usize> = 2..=16;
 /// How long a killed connection needs to end.
 const DYING: Duration = Duration::from_millis(2);
 
@@ -42,6 +38,7 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(config: Config) -> Self {
         let size = config.pool_size;
+        let side = config.side_connections();
         let connect_timeout = config.connect_timeout;
         let clock = OnceLock::new();
         let zero = Clock::Boot.now();
@@ -51,9 +48,9 @@ impl Pool {
             numbers: AtomicU64::new(1),
             suspect_since: AtomicU64::new(0),
             zero,
+            pool_runtime: OnceLock::new(),
         };
         let shared = Arc::new(shared);
-        let side = (size / SIDE_SHARE).clamp(*SIDE_CONNECTIONS.start(), *SIDE_CONNECTIONS.end());
         let main = Channel::new(Arc::clone(&shared), size, MAIN_FULL);
         let side = Channel::new(Arc::clone(&shared), side, SIDE_FULL);
         let statement_killer = Arc::new(StatementKiller::new(side.clone(), connect_timeout));
@@ -62,6 +59,17 @@ impl Pool {
 
     pub(crate) fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// Opens all connections that there may be. A connection of the program's pool is not free for
+    /// lockkit later, while tasks that have one wait for a lock.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub(crate) async fn fill(&self) -> Result<()> {
+        let patience = self.config().connect_timeout;
+        self.main.fill(patience).await?;
+        self.side.fill(patience).await
     }
 
     /// A connection for this caller alone, within `patience`.
@@ -145,6 +153,11 @@ impl Pool {
         Ok(false)
     }
 
+    /// Ends a connection of the program in the background, if it has this user-level lock.
+    pub(crate) fn end_owner(&self, lock: String, thread: u64) {
+        self.statement_killer.end_owner(lock, thread);
+    }
+
     /// Asks the server for its time, and remembers the answer.
     ///
     /// # Errors
@@ -209,12 +222,18 @@ impl Pool {
         }
     }
 
-    /// Waits for the kills that are under way, and then closes all connections.
+    /// Waits for the kills that are under way, and then closes all connections. Those of the
+    /// program's pool go back there.
     pub(crate) async fn close(&self) {
         self.statement_killer.finish().await;
+        let config = self.config();
         for channel in [&self.main, &self.side] {
             for connection in channel.close() {
-                let _ = time::timeout(self.config().connect_timeout, connection.disconnect()).await;
+                if config.is_own_pool() {
+                    drop(connection);
+                    continue;
+                }
+                let _ = time::timeout(config.connect_timeout, connection.disconnect()).await;
             }
         }
     }

@@ -36,6 +36,16 @@ pub(crate) fn literal(bytes: &[u8]) -> String {
     text
 }
 
+/// Quotes the name of a database.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// The condition that a connection has the user-level lock of this name.
+pub(crate) fn is_owner(lock: &str, thread: u64) -> String {
+    format!("IS_USED_LOCK({})<=>{thread}", literal(lock.as_bytes()))
+}
+
 /// The condition that finds a name by the primary key.
 pub(crate) fn this(name: &LockName) -> String {
     format!(

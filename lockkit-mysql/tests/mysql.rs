@@ -31,6 +31,8 @@ mod note;
 mod operator;
 #[path = "mysql/outage.rs"]
 mod outage;
+#[path = "mysql/own_pool.rs"]
+mod own_pool;
 #[path = "mysql/polling.rs"]
 mod polling;
 #[path = "mysql/reachable.rs"]

@@ -6,8 +6,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use lockkit_core::{Error, ErrorKind, Result};
 use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo,
-    RedisResult,
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion,
+    RedisConnectionInfo, RedisResult,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 
@@ -65,6 +65,8 @@ pub struct Config {
 pub(crate) enum Site {
     Tcp(Address),
     Unix(PathBuf),
+    /// The server of a client of the program, perhaps with its TLS settings.
+    Client(ConnectionAddr),
     Sentinel { sentinels: Vec<Address>, service: String },
     Cluster(Vec<Address>),
 }
@@ -87,6 +89,39 @@ impl Config {
     #[must_use]
     pub fn unix(path: impl Into<PathBuf>) -> Self {
         Self::at(Site::Unix(path.into()))
+    }
+
+    /// The server of a client of the program, with the client's address, TLS settings, login and
+    /// database. [`with_credentials`](Self::with_credentials) and
+    /// [`with_database`](Self::with_database) replace these.
+    ///
+    /// lockkit opens connections of its own with these settings, one for most programs. It does not
+    /// use a connection of the program, or a `ConnectionManager`. A manager replaces its connection
+    /// without a notice. A release could then overtake an attempt that got no answer, and leave a
+    /// lock in the store ([C5](lockkit_core::contract#c5-ambiguity)). So give lockkit the client
+    /// that the manager was made from.
+    ///
+    /// ```
+    /// use lockkit_core::{Locker, Result};
+    /// use lockkit_redis::{Config, Redis, redis::Client};
+    ///
+    /// # async fn connected(client: &Client) -> Result<()> {
+    /// let locker = Locker::new(Redis::connect(Config::from_client(client)).await?);
+    /// let guard = locker.mutex("orders/42")?.lock().await?;
+    /// guard.release().await?;
+    /// locker.shutdown().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn from_client(client: &Client) -> Self {
+        let info = client.get_connection_info();
+        let settings = info.redis_settings();
+        let login = Login {
+            username: settings.username().map(str::to_owned),
+            password: settings.password().map(str::to_owned),
+        };
+        let site = Site::Client(info.addr().clone());
+        Self { database: settings.db(), login, ..Self::at(site) }
     }
 
     /// The primary of a service, as its sentinels name it. Each sentinel is a host and a port,
@@ -300,6 +335,7 @@ impl fmt::Display for Site {
         match self {
             Self::Tcp((host, port)) => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Client(address) => write!(f, "{address}"),
             Self::Sentinel { sentinels, service } => {
                 write!(f, "{service} of the sentinels {}", list(sentinels))
             }
@@ -311,7 +347,7 @@ impl fmt::Display for Site {
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
-            .field("site", &self.site)
+            .field("site", &format_args!("{}", self.site))
             .field("database", &self.database)
             .field("prefix", &self.prefix)
             .field("raw_keys", &self.raw_keys)

@@ -32,6 +32,9 @@
 //! | `ca` | the system's | with TLS: a PEM file with the authorities to trust |
 //! | `cert`, `key` | | with TLS: PEM files with lockkit's own certificate and key |
 //!
+//! [`Config::from_client`] takes address, TLS settings, login and database from a client that the
+//! program has.
+//!
 //! In a key, `%`, `{` and `}` of the name are escaped. Replicas must also confirm renewals, raised
 //! tokens and notes. Use `cert` and `key` if the server asks for a certificate.
 //!

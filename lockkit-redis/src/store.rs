@@ -38,6 +38,7 @@ impl Store {
         let topology = match config.site() {
             Site::Tcp((host, port)) => one(Endpoint::At(config.address_of(host, *port))),
             Site::Unix(path) => one(Endpoint::At(redis::ConnectionAddr::Unix(path.clone()))),
+            Site::Client(address) => one(Endpoint::At(address.clone())),
             Site::Sentinel { sentinels, service } => {
                 let login = config.sentinel_login().clone();
                 one(Endpoint::Primary(Arc::new(Sentinels::new(

@@ -57,13 +57,18 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Opens a session.
+    /// Opens a session, or uses that of a [client of the program](Config::from_client).
     ///
     /// The session belongs to the tokio runtime that this call runs in. The next session is opened
     /// when it is needed.
     ///
+    /// With a client of the program, this waits until lockkit's heartbeats have proven the session:
+    /// 0.4 of the session timeout.
+    ///
     /// # Errors
     /// * [`ErrorKind::Unavailable`] with the reason of each server
+    /// * [`ErrorKind::Closed`] if the session of the program's client has ended, and
+    ///   [`ErrorKind::ReadOnly`] if its server is read-only
     /// * [`ErrorKind::Authentication`] and [`ErrorKind::PermissionDenied`]
     /// * [`ErrorKind::InvalidUrl`] if the chroot does not exist
     /// * [`ErrorKind::InvalidOption`] for settings that cannot work, or if others use the same
@@ -76,7 +81,12 @@ impl ZooKeeper {
         let layout = config.layout();
         let fair = config.fair;
         let pool = Arc::new(Pool::open(config).await?);
-        let timeout = pool.session().await?.timeout();
+        let session = pool.session().await?;
+        let timeout = session.timeout();
+        if pool.config().client().is_some() {
+            // A locker whose first locks fail would be of no use.
+            session.ready(timeout * 2).await?;
+        }
         let capabilities = Capabilities {
             exclusive: true,
             shared: true,

@@ -73,7 +73,7 @@ impl QueueClaim {
     fn start_over(&mut self) {
         (self.watching, self.granted) = (None, false);
         if let Some(mut claim_node) = self.claim_node.take()
-            && claim_node.is_gone()
+            && claim_node.is_deleted()
         {
             claim_node.settled();
         }
@@ -88,13 +88,13 @@ impl QueueClaim {
         let config = self.pool.config();
         config.check_ttl(self.spec.ttl, session.timeout())?;
         session.ready(self.spec.op_timeout).await?;
-        let client = session.client()?;
         let claim_node = self.claim_node.insert(ClaimNode::new(reservation));
         claim_node.add_cleanup(CleanupTask::QueueNode {
             folder: self.folder.clone(),
             stem,
             path: None,
         });
+        let client = session.client().inspect_err(|_| claim_node.settled())?;
         let request = Request {
             folder: &self.folder,
             prefix: &prefix,

@@ -6,7 +6,7 @@ use lockkit_core::{
     Error, ErrorKind, Result,
     url::{Host, StoreUrl},
 };
-use zookeeper_client::Acls;
+use zookeeper_client::{Acls, Client};
 
 use crate::{
     error,
@@ -76,6 +76,8 @@ impl Acl {
 /// heartbeats by write, open ACLs, no credentials.
 #[derive(Clone)]
 pub struct Config {
+    /// The client of the program, instead of servers.
+    client: Option<Client>,
     servers: Vec<(String, u16)>,
     chroot: Option<String>,
     prefix: String,
@@ -94,6 +96,7 @@ impl Config {
     #[must_use]
     pub fn new<H: Into<String>>(servers: impl IntoIterator<Item = (H, u16)>) -> Self {
         Self {
+            client: None,
             servers: servers.into_iter().map(|(host, port)| (host.into(), port)).collect(),
             chroot: None,
             prefix: DEFAULT_PREFIX.to_owned(),
@@ -106,6 +109,44 @@ impl Config {
             #[cfg(feature = "tls")]
             tls: None,
         }
+    }
+
+    /// A client of the program. lockkit uses its session, and opens none of its own.
+    ///
+    /// All locks of the locker end with that session. They are lost when it expires, and later
+    /// calls fail as [`ErrorKind::Closed`], because lockkit does not replace a session of the
+    /// program. `Locker::shutdown` deletes lockkit's nodes one by one, and so does a drop of all
+    /// lockers and guards. The session continues. It ends when the program and lockkit have dropped
+    /// all clones of the client.
+    ///
+    /// The client decides chroot, session timeout and credentials, so their setters are refused.
+    /// lockkit can't see these facts, which the program must ensure:
+    ///
+    /// * The paths of the program's own watches have less than 28 KiB, taken together. Above 128
+    ///   KiB, the client library loses the session when it reconnects. Each locker uses up to 100
+    ///   KiB, about a thousand waiters.
+    /// * A reconnect is faster than the lease. The client's connection timeout is at most two ninths
+    ///   of the session timeout, divided by the number of servers.
+    /// * Large answers to the program's requests delay lockkit's heartbeats, which share the
+    ///   connection. If that takes too long, locks are lost.
+    /// * The paths of all ephemeral nodes of the session, those of the program included, are below
+    ///   the servers' `jute.maxbuffer`.
+    ///
+    /// ```
+    /// use lockkit_core::{Locker, Result};
+    /// use lockkit_zk::{Config, ZooKeeper, zookeeper_client::Client};
+    ///
+    /// # async fn connected(client: &Client) -> Result<()> {
+    /// let locker = Locker::new(ZooKeeper::connect(Config::from_client(client.clone())).await?);
+    /// let guard = locker.mutex("orders/42")?.lock().await?;
+    /// guard.release().await?;
+    /// locker.shutdown().await
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn from_client(client: Client) -> Self {
+        let session_timeout = client.session_timeout();
+        Self { client: Some(client), session_timeout, ..Self::new::<String>([]) }
     }
 
     /// Reads a store URL. The crate's documentation lists its parts.
@@ -274,6 +315,9 @@ impl Config {
 
     /// Checks the settings that the setters cannot check alone.
     pub(crate) fn check(&self) -> Result<()> {
+        if let Some(client) = &self.client {
+            return self.check_beside(client);
+        }
         if self.servers.is_empty() {
             return Err(error::ours(ErrorKind::InvalidOption, "the configuration names no server"));
         }
@@ -301,6 +345,24 @@ impl Config {
         }
     }
 
+    /// Refuses the settings that a client of the program has decided.
+    fn check_beside(&self, client: &Client) -> Result<()> {
+        let decided = [
+            ("chroot", self.chroot.is_some()),
+            ("credentials", self.credentials.is_some()),
+            ("session_timeout", self.session_timeout != client.session_timeout()),
+            ("connect_timeout", self.connect_timeout.is_some()),
+        ];
+        let Some((setting, _)) = decided.into_iter().find(|(_, is_set)| *is_set) else {
+            return Ok(());
+        };
+        let reason = format!(
+            "the program's client decides {setting}; remove it from the configuration, and set it \
+             where the program connects"
+        );
+        Err(error::ours(ErrorKind::InvalidOption, reason))
+    }
+
     /// Refuses a ttl below the session timeout, because the servers could not keep it.
     pub(crate) fn check_ttl(&self, ttl: Duration, negotiated: Duration) -> Result<()> {
         if ttl >= negotiated {
@@ -308,7 +370,7 @@ impl Config {
         }
         let reason = format!(
             "ttl is {ttl:?}, but the servers free the locks of a dead process only after the \
-             session timeout, which they set to {negotiated:?} (the URL wants \
+             session timeout, which they set to {negotiated:?} (the configuration has \
              session_timeout={:?}); use a ttl of at least that, or a shorter session_timeout",
             self.session_timeout
         );
@@ -326,12 +388,20 @@ impl Config {
             .unwrap_or_else(|| self.most_connect_timeout().min(LONGEST_CONNECT_TIMEOUT))
     }
 
+    /// The client of the program, if lockkit uses that.
+    pub(crate) fn client(&self) -> Option<&Client> {
+        self.client.as_ref()
+    }
+
     pub(crate) fn servers(&self) -> &[(String, u16)] {
         &self.servers
     }
 
     pub(crate) fn chroot(&self) -> Option<&str> {
-        self.chroot.as_deref()
+        match &self.client {
+            Some(client) => Some(client.path()).filter(|path| *path != "/"),
+            None => self.chroot.as_deref(),
+        }
     }
 
     pub(crate) fn layout(&self) -> Layout {

@@ -46,6 +46,9 @@
 //! weaker. With `fair=false`, mutexes and elections have no queue. By default, `connect_timeout` is
 //! 2/9 of the session timeout, divided by the number of servers, and at most `2s`.
 //!
+//! [`Config::from_client`] uses the session of a client that the program has, instead of sessions
+//! of lockkit's own.
+//!
 //! The scheme `zks` uses TLS and needs the cargo feature `tls`. Its parameter `ca` names the PEM
 //! file of the certificates to trust. The parameters `cert` and `key` name the files of a client
 //! that must show a certificate.

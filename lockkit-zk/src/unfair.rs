@@ -71,10 +71,10 @@ impl UnfairClaim {
     async fn race(&mut self, reservation: WatchReservation) -> Result<Option<Attempt>> {
         let session = Arc::clone(reservation.session());
         let config = self.pool.config();
-        let client = session.client()?;
         let unfair_node = UnfairNode::new(&self.folder);
         let claim_node = self.claim_node.insert(ClaimNode::new(reservation));
         claim_node.add_cleanup(CleanupTask::UnfairNode(unfair_node.clone()));
+        let client = session.client().inspect_err(|_| claim_node.settled())?;
         let record = Record::new(self.spec.owner, self.spec.label.as_deref()).to_bytes();
         let request =
             Request { unfair_node, folder: &self.folder, record, acls: config.acl.acls() };

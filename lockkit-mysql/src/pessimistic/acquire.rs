@@ -15,6 +15,7 @@ use crate::{
     connection::{Session, Step},
     error::{self, Phase},
     handshake::value,
+    server::Server,
     sql::LEAST_TOKEN,
 };
 
@@ -116,7 +117,7 @@ impl Store {
         let what = "raising the token";
         let mut side = self.pool.get_side(patience).await?;
         for _ in 0..RACES {
-            let token = self.try_bump(&mut side, key, hold).await?;
+            let token = self.try_bump(&mut side, key, hold.server(), hold.last_token()).await?;
             if token >= LEAST_TOKEN {
                 hold.set_token(token);
                 return Ok(());
@@ -137,13 +138,19 @@ impl Store {
         Err(not_proven("the connection broke, or another client raised the token"))
     }
 
-    /// The new token, or 0.
-    async fn try_bump(&self, side: &mut Checkout, key: &Key, hold: &mut RowLock) -> Result<u64> {
+    /// The new token, or 0 if `last` is not the last one, or if the lock's connection is gone.
+    pub(super) async fn try_bump(
+        &self,
+        side: &mut Checkout,
+        key: &Key,
+        server: &Server,
+        last: u64,
+    ) -> Result<u64> {
         let mut races = 0;
-        let bump = if hold.last_token() == 0 { &self.sql.first_bump } else { &self.sql.bump };
+        let bump = if last == 0 { &self.sql.first_bump } else { &self.sql.bump };
         loop {
             let answer: Result<_, my::Error> =
-                side.run(bump, key.bump(&self.sql, hold.server(), hold.last_token())).await;
+                side.run(bump, key.bump(&self.sql, server, last)).await;
             match answer {
                 Err(error) if error::is_race(&error) && races < RACES => races += 1,
                 answer => {
@@ -168,7 +175,7 @@ impl Store {
     }
 }
 
-fn not_proven(reason: &str) -> lockkit_core::Error {
+pub(super) fn not_proven(reason: &str) -> lockkit_core::Error {
     error::ours(
         ErrorKind::Unavailable,
         format!("locked the row, but could not prove the grant: {reason}; try again"),

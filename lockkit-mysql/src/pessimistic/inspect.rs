@@ -16,7 +16,7 @@ use crate::{
     handshake::value,
     names,
     server::Server,
-    sql::{NOW, literal, this},
+    sql::{NOW, is_owner, this},
 };
 
 /// How long a holder needs to notice an eviction. It asks every second whether the lock is still
@@ -187,8 +187,8 @@ impl Store {
         }
         // A connection that was granted another lock since then does not have this one any more.
         let Some(owner) = holder.owner else { return Ok(()) };
-        let sign = literal(format!("{SIGN}{owner}.{}", holder.thread).as_bytes());
-        let question = format!("SELECT 1 FROM DUAL WHERE IS_USED_LOCK({sign})<=>{}", holder.thread);
+        let sign = format!("{SIGN}{owner}.{}", holder.thread);
+        let question = format!("SELECT 1 FROM DUAL WHERE {}", is_owner(&sign, holder.thread));
         let steps = self.pool.checked(
             side.script(&question).await,
             Phase::Read,

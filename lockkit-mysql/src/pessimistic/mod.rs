@@ -12,6 +12,7 @@ mod acquire;
 mod claim;
 mod gc;
 mod inspect;
+mod own_transaction;
 mod row_lock;
 mod sql;
 #[cfg(test)]

@@ -8,7 +8,7 @@ use mysql_async::Value;
 use crate::{
     connection::Session,
     server::Server,
-    sql::{NOW, WRITABLE, literal, this},
+    sql::{NOW, WRITABLE, is_owner, literal, quoted, this},
     tables::Tables,
 };
 
@@ -19,6 +19,9 @@ use crate::{
 pub(super) const SIGN: &str = "lockkit.";
 /// A savepoint before the user's first statement. It is gone when the transaction is gone.
 const MARK: &str = "SAVEPOINT lockkit_transaction";
+/// A savepoint in a transaction of the program. It is gone when the transaction is gone, and at
+/// once where no transaction is open.
+const OWN_MARK: &str = "SAVEPOINT lockkit_row";
 /// The server lets a connection that waits for a dead holder's lease be idle for at least so many
 /// seconds.
 pub(super) const LEAST_OPEN: u64 = 5;
@@ -38,7 +41,7 @@ pub(super) struct Sql {
 
 impl Sql {
     pub(super) fn new(tables: &Tables, database: &str, strict: bool) -> Self {
-        let database = format!("`{}`", database.replace('`', "``"));
+        let database = quoted(database);
         let row = tables.table("row");
         let fence = tables.table("fence");
         // The sign is there as long as the connection that has the row. And the token is still the
@@ -132,6 +135,45 @@ impl Key {
              FROM {row} AS this WHERE {this} FOR UPDATE{nowait}{}",
             if *strict { &left } else { "" }
         )
+    }
+
+    /// Marks a transaction of the program, and takes a sign on its connection. The last answer has
+    /// the connection's number.
+    pub(super) fn begin_own(&self) -> String {
+        let sign = self.sign_name();
+        format!(
+            "{OWN_MARK};RELEASE {OWN_MARK};{OWN_MARK};SELECT GET_LOCK({sign},0),CONNECTION_ID()"
+        )
+    }
+
+    /// Asks whether this server has the sign of that connection and the row, and for the last
+    /// token.
+    pub(super) fn look_own(&self, sql: &Sql, thread: u64) -> String {
+        let Sql { row, fence, .. } = sql;
+        let this = &self.this;
+        let signed = is_owner(&self.sign(thread), thread);
+        format!(
+            "SELECT {signed},(SELECT 1 FROM {row} WHERE {this}),(SELECT fence FROM {fence} WHERE {this})"
+        )
+    }
+
+    /// Locks the row in a transaction of the program. It reads nothing else, so it makes no
+    /// snapshot. And the row of the token stays free for the raise on another connection.
+    pub(super) fn lock_own(&self, sql: &Sql, waits: bool) -> String {
+        let nowait = if waits { "" } else { " NOWAIT" };
+        let Sql { row, database, .. } = sql;
+        format!("SELECT 1 FROM {database}.{row} WHERE {} FOR UPDATE{nowait}", self.this)
+    }
+
+    /// Proves that the transaction of the program is still open.
+    pub(super) fn prove_own() -> String {
+        format!("RELEASE {OWN_MARK};{OWN_MARK}")
+    }
+
+    /// Removes the sign and the mark. Proves at the same time that the transaction of the program
+    /// is still open.
+    pub(super) fn end_own(&self) -> String {
+        format!("DO RELEASE_LOCK({});RELEASE {OWN_MARK}", self.sign_name())
     }
 
     /// Makes the row, before the statements of [`lock`](Self::lock).

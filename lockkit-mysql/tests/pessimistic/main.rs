@@ -9,6 +9,7 @@ mod grant;
 mod inspect;
 mod lost;
 mod note;
+mod own_transaction;
 mod storm;
 mod strict;
 mod support;

@@ -13,6 +13,7 @@ mod locker;
 mod loss;
 mod names;
 mod note;
+mod own_client;
 mod proof;
 mod proxy;
 mod queue;

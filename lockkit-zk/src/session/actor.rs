@@ -13,7 +13,7 @@ use zookeeper_client::{Client, Error, SessionState, StateWatcher};
 
 use super::{
     CleanupTask, Shared,
-    beat::{HeartbeatRequest, beat},
+    beat::{HeartbeatRequest, NodeRemoval, beat},
     is_final, lock,
     proof::{BEATS, Proof},
 };
@@ -26,14 +26,18 @@ const MOST_LOOKS: usize = 8;
 /// The pause after a cleanup whose outcome is unknown.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Runs until the session is over or closed, or until the runtime ends.
+/// Runs until the session is over or closed, or until the runtime ends. After a close, a session of
+/// the program keeps the actor until the nodes of all claims are removed.
 pub(super) async fn run(
     shared: Arc<Shared>,
     client: Arc<Client>,
     heartbeat: HeartbeatRequest,
     connecting: Tick,
+    removal: Option<NodeRemoval>,
 ) {
     let _end = End(&shared);
+    // Dropped before the end is marked, so that its request comes before those of the program.
+    let _removal = removal;
     let mut actor = Actor {
         shared: &shared,
         proof: Proof::new(shared.timeout, heartbeat.is_write(), connecting),
@@ -41,13 +45,14 @@ pub(super) async fn run(
         state: client.state_watcher(),
         client: &client,
         connected: true,
+        opened: connecting,
         seen_connected: connecting,
         due: Clock::Boot.now(),
         beat: None,
         running_cleanups: FuturesUnordered::new(),
         looks: FuturesUnordered::new(),
     };
-    while !shared.closing.load(Acquire) && !shared.over.load(Acquire) {
+    while !shared.over.load(Acquire) && !actor.is_done() {
         actor.turn().await;
     }
 }
@@ -73,6 +78,7 @@ struct Actor<'a> {
     state: StateWatcher,
     proof: Proof,
     connected: bool,
+    opened: Tick,
     /// The session was still connected at this instant or later. So any request that reconnects it
     /// is sent later.
     seen_connected: Tick,
@@ -92,7 +98,7 @@ impl Actor<'_> {
         self.look_at_state();
         self.look_for_unanswered();
         self.start_cleanups();
-        if self.connected && self.beat.is_none() && Clock::Boot.now() >= self.due {
+        if self.can_beat() && Clock::Boot.now() >= self.due {
             self.send_beat();
         }
         let idle = self.idle();
@@ -113,11 +119,29 @@ impl Actor<'_> {
         }
     }
 
+    /// Whether the session was closed and needs this task no more. The servers delete the nodes of
+    /// a session that ends.
+    fn is_done(&self) -> bool {
+        let is_clean = || {
+            // The first condition, because a claim hands over its cleanup before it settles.
+            self.shared.open_requests.load(Acquire) == 0
+                && self.running_cleanups.is_empty()
+                && self.looks.is_empty()
+                && lock(&self.shared.cleanups).is_empty()
+                && lock(&self.shared.unanswered).is_empty()
+        };
+        self.shared.closing.load(Acquire) && (!self.shared.borrowed || is_clean())
+    }
+
+    fn can_beat(&self) -> bool {
+        self.connected && self.beat.is_none() && !self.shared.closing.load(Acquire)
+    }
+
     /// How long the task may sleep if nothing happens.
     fn idle(&self) -> Duration {
         let now = Clock::Boot.now();
         let mut idle = self.shared.timeout / BEATS;
-        if self.connected && self.beat.is_none() {
+        if self.can_beat() {
             idle = now.until(self.due);
         }
         if self.connected && self.looks.len() < MOST_LOOKS {
@@ -159,11 +183,18 @@ impl Actor<'_> {
                 let now = Clock::Boot.now();
                 *lock(&self.shared.beat) = Some((now, sent.until(now)));
                 self.proof.answered(sent, now);
-                self.shared.prove(self.proof.at());
+                // Nothing is known about the first lease of a session that the program opened.
+                if self.proof.at() > self.opened {
+                    self.shared.prove(self.proof.at());
+                }
             }
             Err(error) if fate(&error) == Fate::SessionOver => self.shared.end(),
             // The next open of a session reports the reason.
-            Err(error) if fate(&error) == Fate::Refused && self.shared.remaining().is_zero() => {
+            Err(error)
+                if fate(&error) == Fate::Refused
+                    && self.shared.remaining().is_zero()
+                    && !self.shared.borrowed =>
+            {
                 tracing::warn!(target: "lockkit", %error, "the server refuses heartbeats, so \
                                                            lockkit gives up the session");
                 self.shared.end();

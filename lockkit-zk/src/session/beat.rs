@@ -24,6 +24,28 @@ pub(super) enum HeartbeatRequest {
     },
 }
 
+/// Deletes the node of the heartbeats when it is dropped. A session of the program would keep the
+/// node.
+pub(super) struct NodeRemoval {
+    client: Client,
+    path: String,
+}
+
+impl NodeRemoval {
+    /// Returns `None` if the heartbeats write to no node.
+    pub(super) fn of(heartbeat: &HeartbeatRequest, client: &Client) -> Option<Self> {
+        let HeartbeatRequest::Write { path, .. } = heartbeat else { return None };
+        Some(Self { client: client.clone(), path: path.clone() })
+    }
+}
+
+impl Drop for NodeRemoval {
+    fn drop(&mut self) {
+        // The call sends the request, and the client executes its requests in order.
+        drop(self.client.delete(&self.path, None));
+    }
+}
+
 impl HeartbeatRequest {
     pub(super) fn is_write(&self) -> bool {
         matches!(self, Self::Write { .. })

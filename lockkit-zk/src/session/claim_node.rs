@@ -2,9 +2,13 @@
 
 use std::{
     fmt,
-    sync::{Arc, atomic::Ordering::Acquire},
+    sync::{
+        Arc,
+        atomic::Ordering::{AcqRel, Acquire},
+    },
 };
 
+use futures_util::FutureExt as _;
 use lockkit_core::{
     Result,
     spi::{Released, Wake},
@@ -21,6 +25,7 @@ pub(crate) struct ClaimNode {
     node: Option<Watched>,
     /// Reserved for the watch of a waiter.
     reservation: Option<WatchReservation>,
+    open_request: Option<OpenRequest>,
 }
 
 impl ClaimNode {
@@ -31,12 +36,16 @@ impl ClaimNode {
             cleanup: None,
             node: None,
             reservation: Some(reservation),
+            open_request: None,
         }
     }
 
-    /// Records the cleanup of a node that may be in the tree from now on.
+    /// Records the cleanup of a node that may be in the tree from now on. The claim takes the
+    /// client for its request after that. So a close either waits for the answer, or leaves no
+    /// client for the request.
     pub(crate) fn add_cleanup(&mut self, cleanup: CleanupTask) {
         self.cleanup = Some(cleanup);
+        self.open_request = OpenRequest::on(&self.session.shared);
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
@@ -55,10 +64,15 @@ impl ClaimNode {
             Some(CleanupTask::QueueNode { path: known, .. }) => *known = Some(path.clone()),
             Some(CleanupTask::UnfairNode(_)) | None => {}
         }
-        self.node = Some(Watched::new(
-            &self.session.shared,
-            Node { path, created, gone: false.into(), wake },
-        ));
+        let shared = &self.session.shared;
+        let cleanup = shared.borrowed.then(|| self.cleanup.clone()).flatten();
+        let node = Node { path, created, gone: false.into(), wake, cleanup: cleanup.clone() };
+        self.node = Some(Watched::new(shared, node));
+        // A close that comes later finds the node by itself.
+        if shared.closing.load(Acquire) {
+            lock(&shared.cleanups).extend(cleanup);
+        }
+        self.open_request = None;
     }
 
     /// Looks for the node of an attempt that was not answered. Returns `false` if the node is not
@@ -137,8 +151,12 @@ impl ClaimNode {
 
     /// Whether another client deleted the node, or its session is over.
     pub(crate) fn is_gone(&self) -> bool {
-        self.session.is_over()
-            || self.node.as_ref().is_some_and(|node| node.node.gone.load(Acquire))
+        self.session.is_over() || self.is_deleted()
+    }
+
+    /// Whether another client deleted the node.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.node.gone.load(Acquire))
     }
 
     /// Records that the node was seen to be gone.
@@ -157,6 +175,7 @@ impl ClaimNode {
     pub(crate) fn settled(&mut self) {
         self.cleanup = None;
         self.node = None;
+        self.open_request = None;
     }
 
     /// Deletes the node.
@@ -165,7 +184,7 @@ impl ClaimNode {
     /// The error of the server. The outcome is unknown unless the error says otherwise.
     pub(crate) async fn give_up(&mut self) -> Result<Released> {
         let Some(cleanup) = &mut self.cleanup else { return Ok(Released::NotHeld) };
-        if self.session.is_over() {
+        if self.session.has_no_nodes() {
             self.settled();
             return Ok(Released::NotHeld);
         }
@@ -178,7 +197,7 @@ impl ClaimNode {
             Err(error) => {
                 let path = self.path().unwrap_or_default();
                 let error = self.session.failed(error, Phase::Write, "deleting", path);
-                if self.session.is_over() {
+                if self.session.has_no_nodes() {
                     self.settled();
                     return Ok(Released::NotHeld);
                 }
@@ -190,11 +209,15 @@ impl ClaimNode {
 
 impl Drop for ClaimNode {
     fn drop(&mut self) {
-        if let Some(cleanup) = self.cleanup.take()
-            && !self.session.is_over()
-        {
+        let Some(mut cleanup) = self.cleanup.take() else { return };
+        if !self.session.is_over() {
             lock(&self.session.shared.cleanups).push(cleanup);
             self.session.shared.work.notify_one();
+        } else if !self.session.has_no_nodes()
+            && let Ok(client) = self.session.client()
+        {
+            // The actor is gone, so this sends one request and does not wait for the answer.
+            let _ = cleanup.run(&client).now_or_never();
         }
     }
 }
@@ -205,6 +228,29 @@ impl fmt::Debug for ClaimNode {
             .field("session", &self.session)
             .field("cleanup", &self.cleanup)
             .finish_non_exhaustive()
+    }
+}
+
+/// A request for a node on a session of the program, until the cleanup of the node is handed over
+/// or not needed. The actor does not end before.
+struct OpenRequest(Arc<Shared>);
+
+impl OpenRequest {
+    /// Returns `None` for a session of lockkit's own, whose nodes end with it.
+    fn on(shared: &Arc<Shared>) -> Option<Self> {
+        shared.borrowed.then(|| {
+            shared.open_requests.fetch_add(1, AcqRel);
+            Self(Arc::clone(shared))
+        })
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.open_requests.fetch_sub(1, AcqRel);
+        if self.0.closing.load(Acquire) {
+            self.0.work.notify_one();
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use lockkit_core::{
     Clock, Error, ErrorKind, Result, Tick,
     spi::{Lease, RenewalOutcome},
@@ -52,7 +53,8 @@ const STALE: u32 = 4;
 /// How long closing may take. After that, the servers find out by themselves.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// A session. When it is dropped, it ends, and the servers delete its nodes.
+/// A session. When it is dropped, it ends, and the servers delete its nodes. A session of the
+/// program continues, and its actor deletes the nodes.
 pub(crate) struct Session {
     /// [`close`](Self::close) takes the client out. The client ends its session once no other
     /// reference to the client is left.
@@ -67,7 +69,10 @@ pub(crate) struct Session {
 /// The state that the session shares with its actor.
 pub(super) struct Shared {
     timeout: Duration,
-    proven_at: Mutex<Tick>,
+    /// The session belongs to the program, and outlives the locker.
+    borrowed: bool,
+    /// `None` until something is known about a session that the program opened.
+    proven_at: Mutex<Option<Tick>>,
     /// When the newest heartbeat was answered, and how long that took.
     beat: Mutex<Option<(Tick, Duration)>>,
     /// The session expired, was closed, or lost its runtime. It never recovers.
@@ -76,6 +81,8 @@ pub(super) struct Shared {
     moved: Notify,
     nodes: Mutex<Nodes>,
     cleanups: Mutex<Vec<CleanupTask>>,
+    /// How many claims have asked for a node on a session of the program, and await the answer.
+    open_requests: AtomicUsize,
     unanswered: Mutex<UnansweredRequests>,
     closing: AtomicBool,
     /// Wakes the actor for cleanup tasks, or for the end.
@@ -107,11 +114,18 @@ impl Session {
         self.shared.over.load(Acquire)
     }
 
+    /// Whether no node of the session needs a cleanup any more. A session of the program may live
+    /// although the runtime of its actor has ended.
+    pub(crate) fn has_no_nodes(&self) -> bool {
+        let lives = || lock(&self.client).as_ref().is_some_and(|client| !is_final(client.state()));
+        self.is_over() && !(self.shared.borrowed && lives())
+    }
+
     /// The lease of all nodes on this session.
     pub(crate) fn lease(&self, clock: Clock) -> Lease {
-        let at = *lock(&self.shared.proven_at);
-        match clock {
-            Clock::Boot => Lease::Proven { at, lasts: self.timeout },
+        let proven = *lock(&self.shared.proven_at);
+        match (clock, proven) {
+            (Clock::Boot, Some(at)) => Lease::Proven { at, lasts: self.timeout },
             // Proofs exist only on the boot clock.
             _ => Lease::For(self.shared.remaining()),
         }
@@ -149,6 +163,17 @@ impl Session {
         }
     }
 
+    /// Waits until the actor has removed the nodes.
+    async fn leave(&self, client: Option<Arc<Client>>) {
+        self.shared.ended().await;
+        // The actor may have ended before that, with its runtime.
+        let left = mem::take(&mut *lock(&self.shared.cleanups));
+        let Some(client) = client.as_deref() else { return };
+        // The session of the program may have ended, too, and its nodes with it.
+        join_all(left.into_iter().map(|mut cleanup| async move { cleanup.run(client).await }))
+            .await;
+    }
+
     fn is_ready(&self) -> bool {
         !self.is_over() && self.shared.remaining() >= self.timeout / LEAST_REMAINING
     }
@@ -181,10 +206,17 @@ impl Session {
         error::from_zk(error, phase, what, path)
     }
 
-    /// Ends the session, and waits for a while until the servers know.
+    /// Ends the session, and waits for a while until the servers know. A session of the program
+    /// continues. Then this waits for a while until its nodes are removed.
     pub(crate) async fn close(&self) {
         let client = lock(&self.client).take();
         self.shared.stop();
+        let patience = PARTING.min(self.timeout);
+        if self.shared.borrowed {
+            // The actor continues if this takes too long.
+            let _ = tokio::time::timeout(patience, self.leave(client)).await;
+            return;
+        }
         let Some(mut state) = client.as_deref().map(Client::state_watcher) else { return };
         drop(client);
         if is_final(state.peek_state()) {
@@ -192,7 +224,7 @@ impl Session {
         }
         let ended = async { while !is_final(state.changed().await) {} };
         // A request that still has the client drops it soon.
-        let _ = tokio::time::timeout(PARTING.min(self.timeout), ended).await;
+        let _ = tokio::time::timeout(patience, ended).await;
     }
 }
 
@@ -213,15 +245,18 @@ impl fmt::Debug for Session {
 }
 
 impl Shared {
-    fn new(timeout: Duration, connecting: Tick) -> Self {
+    /// `connecting` is an instant before the session was requested, unless it is borrowed.
+    fn new(timeout: Duration, connecting: Tick, borrowed: bool) -> Self {
         Self {
             timeout,
-            proven_at: Mutex::new(connecting),
+            borrowed,
+            proven_at: Mutex::new((!borrowed).then_some(connecting)),
             beat: Mutex::default(),
             over: AtomicBool::new(false),
             moved: Notify::new(),
             nodes: Mutex::default(),
             cleanups: Mutex::default(),
+            open_requests: AtomicUsize::new(0),
             unanswered: Mutex::default(),
             closing: AtomicBool::new(false),
             work: Notify::new(),
@@ -229,19 +264,32 @@ impl Shared {
     }
 
     fn remaining(&self) -> Duration {
-        Clock::Boot.now().until(lock(&self.proven_at).after(self.timeout))
+        let proven = *lock(&self.proven_at);
+        proven.map_or(Duration::ZERO, |at| Clock::Boot.now().until(at.after(self.timeout)))
     }
 
     /// Records that the session was alive at `at`. Claims whose renewals failed meanwhile check
     /// again at once.
     fn prove(&self, at: Tick) {
-        let before = mem::replace(&mut *lock(&self.proven_at), at);
-        if before == at {
+        let before = lock(&self.proven_at).replace(at);
+        if before == Some(at) {
             return;
         }
         self.moved.notify_waiters();
-        if Clock::Boot.now().until(before.after(self.timeout)) < self.timeout / STALE {
+        let left = |before: Tick| Clock::Boot.now().until(before.after(self.timeout));
+        if before.is_none_or(|before| left(before) < self.timeout / STALE) {
             self.wake_all();
+        }
+    }
+
+    /// Completes when the actor has ended.
+    async fn ended(&self) {
+        loop {
+            let moved = self.moved.notified();
+            if self.over.load(Acquire) {
+                return;
+            }
+            moved.await;
         }
     }
 
@@ -286,7 +334,13 @@ impl Shared {
     }
 
     fn stop(&self) {
+        // The servers would keep the nodes of the claims that are left on a session of the program.
+        // A claim adds its node under this lock, and looks at the mark after that.
+        let nodes = lock(&self.nodes);
+        let left = nodes.all();
+        lock(&self.cleanups).extend(left.iter().filter_map(|node| node.cleanup.clone()));
         self.closing.store(true, std::sync::atomic::Ordering::Release);
+        drop(nodes);
         self.work.notify_one();
     }
 
@@ -317,7 +371,7 @@ mod tests {
     /// server's answers.
     #[test]
     fn c13_a_session_that_is_not_proven_says_why() {
-        let shared = Shared::new(Duration::from_secs(600), Clock::Boot.now());
+        let shared = Shared::new(Duration::from_secs(600), Clock::Boot.now(), false);
         let reason = || shared.unproven("lockkit takes no lock on it").to_string();
         assert!(reason().contains("the server has not answered a heartbeat yet"), "{}", reason());
         *lock(&shared.beat) = Some((Clock::Boot.now(), Duration::from_secs(120)));

@@ -7,6 +7,8 @@ use std::{
 
 use lockkit_core::spi::Wake;
 
+use super::CleanupTask;
+
 /// A node of a claim.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -14,6 +16,8 @@ pub(super) struct Node {
     pub(super) created: i64,
     pub(super) gone: AtomicBool,
     pub(super) wake: Wake,
+    /// The removal of the node from the tree.
+    pub(super) cleanup: Option<CleanupTask>,
 }
 
 /// The nodes that heartbeats check.
@@ -63,6 +67,7 @@ mod tests {
             created,
             gone: AtomicBool::new(false),
             wake: Wake::none(),
+            cleanup: None,
         })
     }
 

@@ -9,9 +9,12 @@ use tokio::{
     runtime::Handle,
     time::{sleep, timeout},
 };
-use zookeeper_client::{Client, CreateMode, Error as ZkError};
+use zookeeper_client::{Client, CreateMode, Error as ZkError, SessionState};
 
-use super::{Session, Shared, actor, beat::HeartbeatRequest};
+use super::{
+    Session, Shared, actor,
+    beat::{HeartbeatRequest, NodeRemoval},
+};
 use crate::{
     config::{Config, Heartbeat, address},
     error::{self, Phase, from_zk},
@@ -42,17 +45,21 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     }
     let connecting = Clock::Boot.now();
     let client = client(config).await?;
+    let borrowed = config.client().is_some();
+    let heartbeat = heartbeat(config);
+    let removal = borrowed.then(|| NodeRemoval::of(&heartbeat, &client)).flatten();
     // Both requests are polled in this order, and queued before either is awaited.
-    let (checked, heartbeat) =
-        join(folder::check_strategy(&client, config, Kind::Mutex), heartbeat(&client, config))
+    let (checked, made) =
+        join(folder::check_strategy(&client, config, Kind::Mutex), make_node(&client, &heartbeat))
             .await;
     checked?;
-    let heartbeat = heartbeat?;
-    let shared = Arc::new(Shared::new(client.session_timeout(), connecting));
+    made?;
+    let shared = Arc::new(Shared::new(client.session_timeout(), connecting, borrowed));
     let id = client.session_id().0;
     let timeout = client.session_timeout();
     let client = Arc::new(client);
-    let actor = actor::run(Arc::clone(&shared), Arc::clone(&client), heartbeat, connecting);
+    let actor =
+        actor::run(Arc::clone(&shared), Arc::clone(&client), heartbeat, connecting, removal);
     #[expect(
         clippy::disallowed_methods,
         reason = "a session has one task of its own, for all of its claims"
@@ -64,12 +71,15 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     Ok(Session { client, id, timeout, watched_bytes, chroot_bytes, shared })
 }
 
-/// Opens a session without its actor.
+/// Opens a session without its actor, or uses that of the program's client.
 ///
 /// # Errors
 /// The reason why there is no session, for each server.
 pub(crate) async fn client(config: &Config) -> Result<Client> {
-    let client = connect(config).await?;
+    let client = match config.client() {
+        Some(client) => adopt(client, config).await?,
+        None => connect(config).await?,
+    };
     check_chroot(&client, config).await?;
     Ok(client)
 }
@@ -77,6 +87,55 @@ pub(crate) async fn client(config: &Config) -> Result<Client> {
 /// tokio shows this only by a panic.
 fn has_timers() -> bool {
     catch_unwind(|| drop(sleep(Duration::ZERO))).is_ok()
+}
+
+/// Waits until the client of the program is connected.
+async fn adopt(client: &Client, config: &Config) -> Result<Client> {
+    let mut state = client.state_watcher();
+    let patience = patience(config);
+    let connected = async {
+        loop {
+            match state.peek_state() {
+                // A client that began at such a server gets another session later, unseen.
+                SessionState::SyncConnected if client.session().is_readonly() => {
+                    return Err(read_only());
+                }
+                SessionState::SyncConnected => return Ok(client.clone()),
+                SessionState::ConnectedReadOnly => return Err(read_only()),
+                SessionState::Disconnected => {}
+                ended @ (SessionState::AuthFailed
+                | SessionState::Expired
+                | SessionState::Closed) => {
+                    let reason = format!(
+                        "the session of the program's client has ended ({ended}); make a new \
+                         client and a new locker"
+                    );
+                    return Err(error::ours(ErrorKind::Closed, reason));
+                }
+            }
+            state.changed().await;
+        }
+    };
+    match timeout(patience, connected).await {
+        Ok(adopted) => adopted,
+        Err(_) => {
+            let reason = format!(
+                "the program's client did not connect within {patience:?}; are the servers running \
+                 and reachable?"
+            );
+            Err(error::ours(ErrorKind::Unavailable, reason))
+        }
+    }
+}
+
+fn read_only() -> Error {
+    let reason = "the program's client is connected to a read-only server, which takes no locks; \
+                  connect without with_readonly, and make a new locker";
+    error::ours(ErrorKind::ReadOnly, reason)
+}
+
+fn patience(config: &Config) -> Duration {
+    config.session_timeout.clamp(*PATIENCE.start(), *PATIENCE.end())
 }
 
 async fn connect(config: &Config) -> Result<Client> {
@@ -91,7 +150,7 @@ async fn connect(config: &Config) -> Result<Client> {
         connector = connector.with_tls(tls.options()?);
     }
     let cluster = config.connect_string();
-    let patience = config.session_timeout.clamp(*PATIENCE.start(), *PATIENCE.end());
+    let patience = patience(config);
     #[cfg(feature = "tls")]
     let connecting = {
         let secure = config.tls.is_some();
@@ -185,7 +244,7 @@ async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
         Ok(Some(_)) => Ok(()),
         Ok(None) => {
             let reason = format!(
-                "the chroot {chroot:?} does not exist; create the node, or correct the URL"
+                "the chroot {chroot:?} does not exist; create the node, or name another one"
             );
             Err(error::ours(ErrorKind::InvalidUrl, reason))
         }
@@ -193,22 +252,26 @@ async fn check_chroot(client: &Client, config: &Config) -> Result<()> {
     }
 }
 
-/// Makes the node that the session's heartbeats write to, unless the heartbeats are reads.
-async fn heartbeat(client: &Client, config: &Config) -> Result<HeartbeatRequest> {
+fn heartbeat(config: &Config) -> HeartbeatRequest {
     if config.heartbeat == Heartbeat::Sync {
-        return Ok(HeartbeatRequest::Sync);
+        return HeartbeatRequest::Sync;
     }
     let folder = config.layout().sessions();
-    let acl = config.acl;
     let path = format!("{folder}/{:032x}", rand::random::<u128>());
+    HeartbeatRequest::Write { folder, path, acl: config.acl }
+}
+
+/// Makes the node that the session's heartbeats write to, unless the heartbeats are reads.
+async fn make_node(client: &Client, heartbeat: &HeartbeatRequest) -> Result<()> {
+    let HeartbeatRequest::Write { folder, path, acl } = heartbeat else { return Ok(()) };
     let ephemeral = CreateMode::Ephemeral.with_acls(acl.acls());
-    let mut made = client.create(&path, b"", &ephemeral).await;
+    let mut made = client.create(path, b"", &ephemeral).await;
     if matches!(made, Err(ZkError::NoNode)) {
-        folder::make(client, &folder, acl).await?;
-        made = client.create(&path, b"", &ephemeral).await;
+        folder::make(client, folder, *acl).await?;
+        made = client.create(path, b"", &ephemeral).await;
     }
     match made {
-        Ok(_) => Ok(HeartbeatRequest::Write { folder, path, acl }),
-        Err(error) => Err(from_zk(error, Phase::Write, "creating", &path)),
+        Ok(_) => Ok(()),
+        Err(error) => Err(from_zk(error, Phase::Write, "creating", path)),
     }
 }

@@ -78,6 +78,9 @@ impl Pool {
         if let Some(reservation) = self.find(bytes)? {
             return Ok(reservation);
         }
+        if self.config.client().is_some() && !lock(&self.sessions).is_empty() {
+            return Err(no_room());
+        }
         let session = Arc::new(open(&self.config).await?);
         // An unused session has space for any path.
         let reservation = WatchReservation::on(&session, bytes).ok_or_else(closed)?;
@@ -109,12 +112,20 @@ impl Pool {
         Ok(found)
     }
 
-    /// Ends all sessions, and with them all their nodes.
+    /// Ends all sessions, and with them all their nodes. A session of the program continues without
+    /// them.
     pub(crate) async fn close(&self) {
         self.closed.store(true, Release);
         let sessions = std::mem::take(&mut *lock(&self.sessions));
         join_all(sessions.iter().map(|session| session.close())).await;
     }
+}
+
+/// The error for one waiter too many on the session of the program's client.
+fn no_room() -> lockkit_core::Error {
+    let reason = "so many claims wait on the session of the program's client that it can watch for \
+                  no other; let fewer tasks wait, or let lockkit open its own sessions";
+    error::ours(ErrorKind::Unavailable, reason)
 }
 
 fn closed() -> lockkit_core::Error {

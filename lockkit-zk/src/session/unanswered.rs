@@ -56,6 +56,10 @@ impl UnansweredRequests {
         Some(folder.clone())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// When the next look is due.
     pub(super) fn due(&self) -> Option<Tick> {
         self.0.values().map(|requests| requests.due).min()

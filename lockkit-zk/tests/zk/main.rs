@@ -15,6 +15,7 @@ mod lost;
 mod names;
 mod note;
 mod outage;
+mod own_client;
 mod permits;
 mod reachable;
 mod refusal;

@@ -63,6 +63,13 @@ fn main() {
         }
     }
     let places: Vec<_> = stores.into_iter().map(|(_, place)| place).collect();
+    let mariadb = Arc::clone(&places[1]);
+    trials.push(Trial::test("own_transaction_on_mariadb", move || {
+        // This example is in the package of its backend. It takes the URL of the driver.
+        let url = url(&mariadb)?;
+        let plain = url.split('?').next().unwrap_or_default().to_owned();
+        succeeds("own_transaction", &[plain])
+    }));
     let members = places.clone();
     trials.push(Trial::test("swap_backend_on_all_stores", move || {
         succeeds("swap_backend", &urls(&places)?)
