@@ -126,7 +126,6 @@ impl Handle {
         let request = Request {
             backend: &*self.locker.backend,
             keeper: &self.locker.keeper,
-            token_base: self.locker.token_base,
             gated: self.locker.gated,
             name: &self.name,
             mode,

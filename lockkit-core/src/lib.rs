@@ -16,6 +16,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod ask;
 #[cfg(not(any(test, feature = "simulation")))]
 mod chance;
 #[cfg(any(test, feature = "simulation"))]
@@ -52,6 +53,8 @@ mod observe;
 mod options;
 mod reentrant;
 mod registry;
+mod release_request;
+mod requested;
 mod rwlock;
 mod semaphore;
 pub mod spi;
@@ -63,6 +66,7 @@ mod within;
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
 pub use self::{
+    ask::Grants,
     clock::{Clock, Tick},
     election::{Election, Leader, LeaderWatch, Leadership},
     error::{Error, ErrorKind, ErrorStatus, Result},
@@ -80,6 +84,7 @@ pub use self::{
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
     reentrant::{Owner, ReentrantGuard, ReentrantMutex},
     registry::{Connector, Registry},
+    release_request::ReleaseRequest,
     rwlock::RwLock,
     semaphore::Semaphore,
     spi::{LossReason, Note, Noted, Released},

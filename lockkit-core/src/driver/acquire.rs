@@ -130,7 +130,7 @@ enum Outcome {
 
 /// Enters by the gate, and competes.
 async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
-    let Request { backend, keeper, token_base, name, mode, options, .. } = request;
+    let Request { backend, keeper, name, mode, options, .. } = request;
     let Race { bound, stop, .. } = race;
     let agenda = keeper.agenda();
     let locker = keeper.locker();
@@ -144,8 +144,7 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
         _ if !request.gated => Entry::Open,
         Bound::Try => agenda.gates.try_enter(&held),
         Bound::Forever | Bound::Within(_) => {
-            let waiter =
-                |place| Waiter::new(Arc::clone(&held), place, spec_of(request, &held), token_base);
+            let waiter = |place| Waiter::new(Arc::clone(&held), place, spec_of(request, &held));
             agenda.gates.enter(&held, waiter)
         }
     };

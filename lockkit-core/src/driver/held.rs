@@ -19,6 +19,7 @@ use tracing::{Level, Span};
 
 use super::{
     flags::{CallerGone, Offered, WakeFlag, WakeTarget},
+    listening::Listening,
     live::LiveClaim,
     locker_state::LockerState,
     pacing::{self, UNCLAIMED},
@@ -124,6 +125,8 @@ pub(crate) struct Held {
     lease_end: AtomicU64,
     ending: OnceLock<Ending>,
     extras: OnceLock<Box<Extras>>,
+    /// Set by the first call that listens for requests to release the hold.
+    listening: OnceLock<Box<Listening>>,
     /// The ticket with which it keeps the process gate closed; zero if it does not.
     ticket: AtomicU64,
     unclaimed: Offered,
@@ -164,6 +167,7 @@ impl Held {
             lease_end: AtomicU64::new(Tick::NEVER.nanos()),
             ending: OnceLock::new(),
             extras: OnceLock::new(),
+            listening: OnceLock::new(),
             ticket: AtomicU64::new(0),
             unclaimed: Offered::new(),
             abandoned: CallerGone::new(),
@@ -355,6 +359,11 @@ impl Held {
         self.observe(|| What::Lost { token, reason, held: self.age() });
     }
 
+    /// The state of the calls that listen for requests to release this hold.
+    pub(crate) fn listening(&self) -> &Listening {
+        self.listening.get_or_init(|| Box::new(Listening::new(self.granted_at())))
+    }
+
     pub(crate) fn attachment(&self) -> Option<&Arc<dyn Attachment>> {
         self.extras.get()?.attachment.as_ref()
     }
@@ -365,10 +374,13 @@ impl Held {
     }
 
     /// The holder gives the lock back, so no loss is signalled any more. Returns false if a loss
-    /// came first; the loss then counts.
+    /// came first; the loss then counts. Never call this under the agenda's lock.
     pub(crate) fn give_back(&self) -> bool {
         let in_time = self.ending.set(Ending::GivenBack).is_ok();
         if in_time {
+            if self.listening.get().is_some() {
+                self.signal.notify_waiters();
+            }
             self.observe(|| What::GivenBack { token: self.token(), held: self.age() });
         }
         in_time

@@ -6,7 +6,8 @@
 //! * [`pacing`] decides when the next attempt or renewal is due. [`flags`] are the states that
 //!   threads share without a lock.
 //! * [`locker_state`] is what all claims of a locker share.
-//! * [`live`] is a claim object that is counted for as long as it lives.
+//! * [`live`] is a claim object that is counted for as long as it lives. [`listening`] is the
+//!   state of the calls that listen for requests to release a hold.
 //! * [`hold`] is the state of one claim that guard, background task, loss signal and wake-up share.
 //! * [`queue`] lets the tasks of one process queue in order.
 //! * [`agenda`] is what the background task has to do: renewals that are due, and the cleanup of
@@ -29,6 +30,7 @@ mod flags;
 pub(crate) mod held;
 pub(crate) mod keeper;
 mod line;
+pub(crate) mod listening;
 pub(crate) mod live;
 pub(crate) mod locker_state;
 pub(crate) mod note;

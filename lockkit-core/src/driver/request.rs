@@ -23,7 +23,6 @@ pub(crate) enum Bound {
 pub(crate) struct Request<'a> {
     pub(crate) backend: &'a dyn Backend,
     pub(crate) keeper: &'a Arc<Keeper>,
-    pub(crate) token_base: u64,
     /// Whether tasks of this process queue before they ask the store.
     pub(crate) gated: bool,
     pub(crate) name: &'a LockName,

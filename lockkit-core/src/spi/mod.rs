@@ -50,4 +50,4 @@ pub use self::{
     server_clock::ServerClock,
     wake::{Wake, Wakeable},
 };
-pub(crate) use self::{lease::with_drift, note::check_noted};
+pub(crate) use self::{bounded::change_of, lease::with_drift, note::check_noted};

@@ -26,6 +26,7 @@ mod reentrant;
 mod release;
 mod renewal;
 mod renewal_pacing;
+mod requests;
 mod runtimes;
 mod shutdown;
 mod shutdown_races;
@@ -136,7 +137,6 @@ impl World {
         Request {
             backend: &*self.locker.backend,
             keeper: &self.locker.keeper,
-            token_base: 0,
             gated: false,
             name: mutex.name(),
             mode: Mode::Exclusive,

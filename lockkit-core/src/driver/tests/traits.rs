@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{World, ms};
 use crate::{
-    Error, Hold, LockGuard, Locker, Lost, Mutex, RwLock, Semaphore, driver::held::Held, fake::Kind,
+    Error, Grants, Hold, LockGuard, Locker, Lost, Mutex, ReleaseRequest, RwLock, Semaphore,
+    driver::held::Held, fake::Kind,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -19,6 +20,7 @@ fn values_can_be_shared_between_threads() {
     shared::<Locker>();
     shared::<Lost>();
     shared::<Mutex>();
+    shared::<ReleaseRequest>();
     shared::<RwLock>();
     shared::<Semaphore>();
 }
@@ -48,6 +50,8 @@ fn futures_can_be_spawned(
     send(guard.expiring(ms(1)).wait());
     send(guard.expiring(ms(1)).into_future());
     send(guard.extend(ms(100)));
+    send(guard.release_requested());
+    send(locker.request_release(guard.name(), Grants::All, ""));
     send(guard.release());
 }
 
