@@ -17,8 +17,9 @@ use crate::{
 /// The beginning of the names of these mutexes.
 const PREFIX: &str = "lockkit-unlock/";
 
-/// The longest reason, in bytes. Together with the tokens it fits into a label.
-const LONGEST_REASON: usize = 200;
+/// The longest reason of a [request](crate::Locker::request_release), in bytes. Together with a
+/// token it fits into a label.
+pub const MAX_REASON_BYTES: usize = 200;
 
 /// The ability that a store without labels lacks, for its error.
 pub(crate) const UNSUPPORTED: &str = "requests to release a lock, because it shows no labels";
@@ -94,7 +95,7 @@ pub(crate) fn ask_name(name: &LockName) -> LockName {
 /// # Errors
 /// [`ErrorKind::InvalidOption`] for a reason that can't be used.
 pub(crate) fn label(grants: Grants, token_base: u64, reason: &str) -> Result<String> {
-    check_text_within("the reason of a request", reason, LONGEST_REASON)
+    check_text_within("the reason of a request", reason, MAX_REASON_BYTES)
         .map_err(|reason| Error::new(ErrorKind::InvalidOption, reason))?;
     Ok(format!("{} {reason}", grants.mark(token_base)))
 }
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn c13_a_reason_is_bounded_and_printable() {
         let label = |reason: &str| label(Grants::UpTo(token(u64::MAX)), 0, reason);
-        let longest = label(&"x".repeat(LONGEST_REASON)).unwrap();
+        let longest = label(&"x".repeat(MAX_REASON_BYTES)).unwrap();
         assert!(longest.len() <= MAX_NAME_BYTES, "{longest}");
         let too_long = "é".repeat(101);
         for (bad, why) in [

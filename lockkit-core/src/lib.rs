@@ -66,7 +66,7 @@ mod within;
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
 pub use self::{
-    ask::Grants,
+    ask::{Grants, MAX_REASON_BYTES},
     clock::{Clock, Tick},
     election::{Election, Leader, LeaderWatch, Leadership},
     error::{Error, ErrorKind, ErrorStatus, Result},

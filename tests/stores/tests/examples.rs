@@ -25,11 +25,12 @@ use lockkit_fixture::{
 };
 
 /// The examples that take the URL of any store.
-const EXAMPLES: [&str; 11] = [
+const EXAMPLES: [&str; 12] = [
     "cache_refresh",
     "hold_limits",
     "inventory",
     "leader",
+    "let_go",
     "lock_all",
     "process_gate",
     "quickstart",

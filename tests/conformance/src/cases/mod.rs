@@ -25,6 +25,7 @@ mod parts;
 mod permits;
 mod read_write;
 mod reentrant;
+mod request;
 mod shares;
 mod token;
 mod transfer;
@@ -61,6 +62,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         multi::CASES,
         note::CASES,
         reentrant::CASES,
+        request::CASES,
     ]
     .into_iter()
     .flatten()
