@@ -124,21 +124,22 @@ pub(crate) struct Held {
     /// When the lease ends without another renewal.
     lease_end: AtomicU64,
     ending: OnceLock<Ending>,
+    /// Set before the grant, or after it by the first call that listens.
     extras: OnceLock<Box<Extras>>,
-    /// Set by the first call that listens for requests to release the hold.
-    listening: OnceLock<Box<Listening>>,
     /// The ticket with which it keeps the process gate closed; zero if it does not.
     ticket: AtomicU64,
     unclaimed: Offered,
     abandoned: CallerGone,
 }
 
-/// The parts of a grant that few stores give. They are boxed, because most stores give none.
-#[derive(Debug)]
+/// The parts that few holds have. They are boxed, because most holds have none.
+#[derive(Debug, Default)]
 struct Extras {
     attachment: Option<Arc<dyn Attachment>>,
     /// The owner that has the lock, if it is not the one that asked for it.
     owner: Option<OwnerId>,
+    /// Set by the first call that listens for requests to release the hold.
+    listening: OnceLock<Box<Listening>>,
 }
 
 impl Held {
@@ -167,7 +168,6 @@ impl Held {
             lease_end: AtomicU64::new(Tick::NEVER.nanos()),
             ending: OnceLock::new(),
             extras: OnceLock::new(),
-            listening: OnceLock::new(),
             ticket: AtomicU64::new(0),
             unclaimed: Offered::new(),
             abandoned: CallerGone::new(),
@@ -200,7 +200,7 @@ impl Held {
     pub(super) fn record(&self, attachment: Option<Arc<dyn Attachment>>, owner: Option<OwnerId>) {
         if attachment.is_some() || owner.is_some() {
             // Set only once, because a hold is granted only once.
-            let _ = self.extras.set(Box::new(Extras { attachment, owner }));
+            let _ = self.extras.set(Box::new(Extras { attachment, owner, ..Extras::default() }));
         }
     }
 
@@ -361,7 +361,8 @@ impl Held {
 
     /// The state of the calls that listen for requests to release this hold.
     pub(crate) fn listening(&self) -> &Listening {
-        self.listening.get_or_init(|| Box::new(Listening::new(self.granted_at())))
+        let extras = self.extras.get_or_init(Box::default);
+        extras.listening.get_or_init(|| Box::new(Listening::new(self.granted_at())))
     }
 
     pub(crate) fn attachment(&self) -> Option<&Arc<dyn Attachment>> {
@@ -378,7 +379,7 @@ impl Held {
     pub(crate) fn give_back(&self) -> bool {
         let in_time = self.ending.set(Ending::GivenBack).is_ok();
         if in_time {
-            if self.listening.get().is_some() {
+            if self.extras.get().is_some_and(|extras| extras.listening.get().is_some()) {
                 self.signal.notify_waiters();
             }
             self.observe(|| What::GivenBack { token: self.token(), held: self.age() });
