@@ -40,6 +40,7 @@ pub mod fake;
 mod guard;
 mod handle;
 mod hold;
+mod into_ticket;
 mod locker;
 mod lost;
 pub mod memory;
@@ -55,10 +56,12 @@ mod reentrant;
 mod registry;
 mod release_request;
 mod requested;
+mod resume;
 mod rwlock;
 mod semaphore;
 pub mod spi;
 mod sync;
+mod ticket;
 mod token;
 pub mod url;
 mod within;
@@ -73,6 +76,7 @@ pub use self::{
     expiring::Expiring,
     guard::LockGuard,
     hold::Hold,
+    into_ticket::TicketError,
     locker::{Health, Locker, LockerBuilder},
     lost::Lost,
     memory::Memory,

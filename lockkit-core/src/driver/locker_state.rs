@@ -40,6 +40,8 @@ pub(crate) struct LockerState {
     pub(crate) extends: bool,
     /// Whether the store keeps notes beside its locks.
     pub(crate) notes: bool,
+    /// Whether a claim of another process can continue a grant.
+    pub(crate) tickets: bool,
     /// Whether the store carries requests to release a lock.
     pub(crate) requests: bool,
     /// How a lock ends if the store got no release. Errors and warnings quote this text.
@@ -75,6 +77,7 @@ impl LockerState {
             renewal_pacing: descriptor.renewal_pacing,
             extends: descriptor.capabilities.extend,
             notes: descriptor.capabilities.notes,
+            tickets: descriptor.capabilities.tickets,
             requests: ask::is_possible(&descriptor.capabilities),
             last_resort: descriptor.last_resort(),
             work: Notify::new(),

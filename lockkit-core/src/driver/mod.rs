@@ -14,7 +14,7 @@
 //!   dropped futures and guards. [`keeper`] starts the background task. [`finishing`] moves a call
 //!   that is dropped midway to the agenda.
 //! * [`line`] waits in the queue, [`release`] gives back, [`renew`] renews, and [`note`] writes the
-//!   note beside a lock.
+//!   note beside a lock. [`leave`] ends a hold that another process continues.
 //! * [`pending`] is a claim that competes; it moves to the background task when its call is
 //!   dropped. [`competition`] drives its attempts inline, on the caller's task, and waits between
 //!   them. [`acquire`] is the whole call.
@@ -29,6 +29,7 @@ pub(crate) mod finishing;
 mod flags;
 pub(crate) mod held;
 pub(crate) mod keeper;
+pub(crate) mod leave;
 mod line;
 pub(crate) mod listening;
 pub(crate) mod live;

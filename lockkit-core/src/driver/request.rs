@@ -6,7 +6,7 @@ use super::keeper::Keeper;
 use crate::{
     name::LockName,
     options::CheckedOptions,
-    spi::{Backend, Mode},
+    spi::{Backend, GrantId, Mode},
 };
 
 /// How long the caller is ready to wait.
@@ -28,4 +28,6 @@ pub(crate) struct Request<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) mode: Mode,
     pub(crate) options: &'a Arc<CheckedOptions>,
+    /// The grant to continue. If it is gone, the call ends.
+    pub(crate) resumes: Option<&'a GrantId>,
 }

@@ -39,8 +39,8 @@ pub use self::{
     caller::{Attendance, Caller},
     capability::{Capabilities, Descriptor, Exceptions, LeaseScope, Poll, RenewalPacing},
     claim::{
-        Attempt, Claim, ClaimSpec, Grant, LossReason, Mode, QueuePolicy, Released, RenewalOutcome,
-        Transferred, Wait,
+        Attempt, Claim, ClaimSpec, Grant, GrantId, LossReason, Mode, QueuePolicy, Released,
+        RenewalOutcome, Transferred, Wait,
     },
     diagnostic::{Diagnostic, Severity},
     inspection::{Holder, Inspection, Role},

@@ -30,6 +30,7 @@ mod requests;
 mod runtimes;
 mod shutdown;
 mod shutdown_races;
+mod tickets;
 mod tokens;
 mod traits;
 mod trouble;
@@ -141,6 +142,7 @@ impl World {
             name: mutex.name(),
             mode: Mode::Exclusive,
             options,
+            resumes: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{World, ms};
 use crate::{
     Error, Grants, Hold, LockGuard, Locker, Lost, Mutex, ReleaseRequest, RwLock, Semaphore,
-    driver::held::Held, fake::Kind,
+    TicketError, driver::held::Held, fake::Kind,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -23,6 +23,7 @@ fn values_can_be_shared_between_threads() {
     shared::<ReleaseRequest>();
     shared::<RwLock>();
     shared::<Semaphore>();
+    shared::<TicketError>();
 }
 
 #[expect(dead_code, reason = "that it compiles is the proof")]
@@ -43,6 +44,7 @@ fn futures_can_be_spawned(
     send(rw_lock.write());
     send(semaphore.acquire_many(2));
     send(locker.shutdown());
+    send(locker.resume(""));
     send(guard.run(async {}));
     send(guard.renew());
     send(guard.lost().wait());
