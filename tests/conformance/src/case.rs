@@ -63,6 +63,7 @@ pub(crate) enum Ability {
     Names,
     Notes,
     RaiseToken,
+    Tickets,
     Transfer,
     Time,
 }
@@ -75,6 +76,7 @@ impl Ability {
             Self::Names => capabilities.names,
             Self::Notes => capabilities.notes,
             Self::RaiseToken => capabilities.raise_token,
+            Self::Tickets => capabilities.tickets,
             Self::Transfer => capabilities.transfer,
             Self::Time => capabilities.time,
         }
@@ -89,6 +91,7 @@ impl fmt::Display for Ability {
             Self::Names => "names",
             Self::Notes => "notes",
             Self::RaiseToken => "raise_token",
+            Self::Tickets => "tickets",
             Self::Transfer => "transfer",
             Self::Time => "time",
         })

@@ -27,6 +27,7 @@ mod read_write;
 mod reentrant;
 mod request;
 mod shares;
+mod ticket;
 mod token;
 mod transfer;
 
@@ -63,6 +64,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         note::CASES,
         reentrant::CASES,
         request::CASES,
+        ticket::CASES,
     ]
     .into_iter()
     .flatten()
