@@ -10,6 +10,8 @@
 //! 3. A renewal sets the expiry anew, if the key is still the owner's.
 //! 4. A release deletes the key, if it is still the owner's, and gives the lock to the first waiter
 //!    in the queue.
+//! 5. A claim that resumes a grant has its own script instead of an attempt. If the key has the
+//!    former owner, the script replaces that by the new owner, and keeps the token.
 //!
 //! Readers, writers and permits do the same with a set of holders in the place of the key. An
 //! attempt, a transfer and a note carry the server's time after which they do nothing.
