@@ -11,13 +11,12 @@ use crate::{
 pub(crate) const UNSUPPORTED: &str = "tickets for another process";
 
 impl LockGuard {
-    /// Ends this hold, and returns a text with which another process [continues
-    /// it](crate::Locker::resume): for a deploy, a program that starts another one, or a worker
-    /// that finishes a request. The fencing token stays the same.
+    /// Ends this hold, and returns a ticket. That is a text with which another process [continues
+    /// the lock](crate::Locker::resume), with the same fencing token. It is for deploys, for
+    /// programs that start others, and for workers that finish a request.
     ///
-    /// The lock stays taken, and from now on this process is no holder: all views say that the
-    /// lock is not held, and nothing is renewed. Whatever this process still does under the lock,
-    /// it must do before this call.
+    /// The lock stays taken, and this process is no holder any more. All views say that the lock is
+    /// not held, and nothing is renewed. So do all work under the lock before this call.
     ///
     /// The ticket is good for what is left of the lease. Call [`renew`](crate::Hold::renew) before,
     /// to make that a whole ttl. If no process resumes it, the lock is free when the lease ends.

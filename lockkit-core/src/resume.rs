@@ -14,8 +14,8 @@ impl Locker {
     /// Continues the lock of a ticket, which [`LockGuard::into_ticket`] has made in any process.
     /// The guard has the same fencing token as the former holder, and a whole lease.
     ///
-    /// A ticket works once, and only while its lease lasts. In one step of the store this call
-    /// takes the place of the former holder, so at no instant is the lock free, or held by both.
+    /// A ticket works once, and only while its lease lasts. In one step of the store, this call
+    /// takes the place of the former holder. So at no instant is the lock free, or held by both.
     ///
     /// The ttl is that of the ticket. All other options are this locker's defaults, such as the
     /// label. [`max_hold`](crate::LockOptions::max_hold) begins anew.

@@ -37,10 +37,11 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
     /// * It may follow an answered release of the same claim. If that release arrives a second
     ///   time, it must not end the grant of this attempt.
-    /// * If the claim [resumes](ClaimSpec::resumes) a grant, it does not compete. In one step it
-    ///   takes over that grant, if the grant's owner still holds it in the claim's mode: same
-    ///   token, new owner, new label, whole lease. Otherwise it answers `Busy`, and takes nothing,
-    ///   even if the lock is free.
+    /// * A claim that [resumes](ClaimSpec::resumes) a grant does not compete. If the former owner
+    ///   still holds that grant in the claim's mode, the claim takes it over in one step. The token
+    ///   stays, the lease is whole, and owner and label are the claim's. Otherwise it answers
+    ///   `Busy`, and takes nothing, even if the lock is free.
+    ///
     /// # Errors
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
     /// applied.
@@ -249,7 +250,7 @@ impl ClaimSpec {
 pub struct GrantId {
     /// The owner that the store knows.
     pub owner: OwnerId,
-    /// The token of the grant, or a smaller one: a member of a quorum may have given the grant a
+    /// The token of the grant, or a smaller one. A member of a quorum may have given the grant a
     /// larger token than the quorum did.
     pub token: FencingToken,
 }
