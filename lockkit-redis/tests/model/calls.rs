@@ -320,7 +320,7 @@ impl Redis {
                 ("transfer", [&[owner, next()][..], &asked].concat())
             }
             Call::Resume { lease: ttl, not_after, token } => {
-                let former = self.names[who - CLIENTS][0][..32].into();
+                let former = Text::from(&self.names[who - CLIENTS][0][..32]);
                 let args = [owner, lease(ttl), until(not_after), former, text(token)];
                 ("resume", args.into_iter().chain(self.permits(who)).collect())
             }
