@@ -1,5 +1,5 @@
-//! A process gives its lock to another process, which finishes the work. The fencing token stays the
-//! same, and at no instant is the lock free.
+//! A process gives its lock to another process, which finishes the work. The fencing token stays
+//! the same, and at no instant is the lock free.
 //!
 //! `cargo run --example ticket redis://127.0.0.1` uses the store of this URL, and starts itself
 //! again as the other process. Without a URL it runs on the embedded memory store, which no other
