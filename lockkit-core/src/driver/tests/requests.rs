@@ -302,7 +302,7 @@ async fn an_observer_hears_nothing_of_a_request() {
     let request = request(&world, guard.name()).await;
     time::sleep(secs(3)).await;
     request.withdraw().await.unwrap();
-    assert_eq!(*lock(&names.0), [guard.name().clone()].into());
+    assert_eq!(*lock(&names.0), BTreeSet::from([guard.name().clone()]));
     drop(guard);
     world.clean("").await;
 }

@@ -1,7 +1,7 @@
 //! The faults in the scripts that resume a grant.
 
 use super::{FALSE, Mutant, REFUSED, UNTOLD, script};
-use crate::{TICKETS, PERMIT_TICKETS};
+use crate::{PERMIT_TICKETS, TICKETS};
 
 const TAKEN: &str = "a client took another client's lock away";
 const SAME_TOKEN: &str = "a grant didn't raise the token";

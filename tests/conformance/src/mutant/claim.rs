@@ -91,7 +91,7 @@ impl MutantClaim {
     }
 
     /// Finds the grant that the claim resumes, and leaves it to its owner.
-    async fn resumed_without_a_change(&self) -> Result<Option<Attempt>> {
+    async fn resumed_without_a_change(&mut self) -> Result<Option<Attempt>> {
         let Some(from) = &self.spec.resumes else { return Ok(None) };
         let holders = self.backend.inspect(&self.spec.name).await?.holders;
         let is_held = holders.iter().any(|holder| holder.owner == Some(from.owner));
