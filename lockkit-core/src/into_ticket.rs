@@ -22,10 +22,12 @@ impl LockGuard {
     /// to make that a whole ttl. If no process resumes it, the lock is free when the lease ends.
     ///
     /// The text has letters, digits and `-`, `.`, `_`, `~`, so it fits into a URL or an environment
-    /// variable. It contains no address and no password. Whoever has it and can use the
-    /// store can take the lock over, once. So do not log it.
+    /// variable. It contains no address and no password. Anyone who has it and can use the store
+    /// can take the lock over, once. So do not log it.
     ///
-    /// This sends no request. It waits for a renewal or a note that is under way.
+    /// This sends no request. It waits for a renewal or a note that is under way. If an attempt for
+    /// this lock got no answer, it also waits until one operation timeout after the grant, because
+    /// that attempt may still arrive.
     ///
     /// # Errors
     /// The error has the guard: see [`TicketError::into_parts`]. If the error is converted, as by

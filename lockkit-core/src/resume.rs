@@ -37,15 +37,16 @@ impl Locker {
     /// ```
     ///
     /// # Errors
-    /// * [`ErrorKind::Lost`] if the ticket was used before, its lease has ended, or an operator
-    ///   freed the lock.
+    /// * [`ErrorKind::Lost`] if the ticket was used before, its lease has ended, an operator freed
+    ///   the lock, or the lock is in another store.
     /// * [`ErrorKind::InvalidOption`] for a text that is no ticket, or for the ticket of an
-    ///   election, which [`Election::resume`](crate::Election::resume) takes.
-    ///   [`ErrorKind::NewerFormat`] for the ticket of another version of lockkit.
+    ///   election, which [`Election::resume`](crate::Election::resume) takes. Also for a ttl that
+    ///   contradicts an option of this locker, such as a shorter `max_hold`.
+    /// * [`ErrorKind::NewerFormat`] for the ticket of another version of lockkit.
     /// * [`ErrorKind::Unsupported`] if the backend has no tickets.
     ///
-    /// If the store can't be reached, the call asks again for the ttl. After any other error the
-    /// ticket is used up, and the lock is free soon, at the end of its lease at the latest.
+    /// If the store can't be reached, the call asks again for the ttl. After any other error, the
+    /// ticket may be used up. The lock is then free at the end of its lease at the latest.
     ///
     /// # Cancel safety
     /// If the call is dropped, the background task releases the lock, if the call had it already.

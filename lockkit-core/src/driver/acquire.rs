@@ -194,8 +194,8 @@ fn wait_in_line(
 
 /// The error of a ticket whose grant is gone.
 pub(crate) fn stale_ticket() -> Error {
-    let text = "the ticket is stale: it was used before, its lease has ended, or the lock was \
-                freed; take the lock again";
+    let text = "the ticket is stale: it was used before, its lease has ended, the lock was freed, \
+                or the ticket is of another store; take the lock again";
     Error::new(ErrorKind::Lost, text)
 }
 

@@ -138,6 +138,8 @@ struct Extras {
     attachment: Option<Arc<dyn Attachment>>,
     /// The owner that has the lock, if it is not the one that asked for it.
     owner: Option<OwnerId>,
+    /// Whether an attempt before the grant got no answer.
+    is_unsettled: bool,
     /// Set by the first call that listens for requests to release the hold.
     listening: OnceLock<Box<Listening>>,
 }
@@ -196,11 +198,28 @@ impl Held {
         self.extras.get().and_then(|extras| extras.owner).unwrap_or(self.asks_as)
     }
 
-    /// Keeps what the store gives with a grant.
-    pub(super) fn record(&self, attachment: Option<Arc<dyn Attachment>>, owner: Option<OwnerId>) {
-        if attachment.is_some() || owner.is_some() {
+    /// Keeps what the store gives with a grant, and whether an attempt before it got no answer.
+    pub(super) fn record(
+        &self,
+        attachment: Option<Arc<dyn Attachment>>,
+        owner: Option<OwnerId>,
+        is_unsettled: bool,
+    ) {
+        if attachment.is_some() || owner.is_some() || is_unsettled {
+            let extras = Extras { attachment, owner, is_unsettled, ..Extras::default() };
             // Set only once, because a hold is granted only once.
-            let _ = self.extras.set(Box::new(Extras { attachment, owner, ..Extras::default() }));
+            let _ = self.extras.set(Box::new(extras));
+        }
+    }
+
+    /// When no attempt of this hold can arrive any more. Each attempt has a time after which the
+    /// store ignores it, and was sent before the grant.
+    pub(super) fn settled_at(&self) -> Tick {
+        let granted = self.granted_at();
+        if self.extras.get().is_some_and(|extras| extras.is_unsettled) {
+            granted.after(self.limits().op_timeout)
+        } else {
+            granted
         }
     }
 
@@ -422,7 +441,8 @@ impl Held {
             Some(Ending::GivenBack) => {
                 return Error::new(
                     ErrorKind::Lost,
-                    "the lock was released before this call; take the lock again",
+                    "the hold was given up before this call, by a release or a ticket; take the \
+                     lock again",
                 );
             }
             None => LossReason::Evicted,

@@ -121,7 +121,7 @@ impl<'a> PendingClaim<'a> {
             ));
         };
         if let State::Idle(claim) = std::mem::replace(&mut self.state, State::Gone) {
-            held.record(claim.attachment(), grant.owner);
+            held.record(claim.attachment(), grant.owner, self.unknown);
             *slot = Some(claim);
         }
         drop(slot);

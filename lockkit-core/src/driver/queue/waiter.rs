@@ -118,7 +118,7 @@ impl Waiter {
             return Err(claim);
         }
         let Ok(mut slot) = held.slot.try_lock() else { return Err(claim) };
-        held.record(claim.attachment(), Some(grant.owner.unwrap_or(owner)));
+        held.record(claim.attachment(), Some(grant.owner.unwrap_or(owner)), false);
         *slot = Some(claim);
         drop(slot);
         held.grant(FencingToken::new(token));

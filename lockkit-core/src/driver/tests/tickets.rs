@@ -172,6 +172,23 @@ async fn c6_a_dropped_resume_leaves_nothing() {
     }
 }
 
+/// An attempt without an answer may still arrive. Fails if the ticket is made before that, because
+/// the attempt could take the lock after the next holder's release.
+#[tokio::test(start_paused = true)]
+async fn c5_a_ticket_waits_until_no_attempt_can_arrive() {
+    for (fault, waits) in [(Fault::LoseReply, true), (Fault::DOWN, false)] {
+        let world = world();
+        world.store.once(Op::Attempt, [fault]);
+        let guard = world.mutex("a").lock().await.unwrap();
+        let begun = time::Instant::now();
+        let ticket = guard.into_ticket().await.unwrap();
+        let waited = begun.elapsed();
+        assert_eq!(waited >= ms(990), waits, "{fault:?}: {waited:?}");
+        world.locker.resume(&ticket).await.unwrap().release().await.unwrap();
+        world.clean(&format!("{fault:?}")).await;
+    }
+}
+
 /// A renewal is under way. Fails if the ticket is made beside it.
 #[tokio::test(start_paused = true)]
 async fn c10_a_ticket_waits_for_a_renewal() {

@@ -30,6 +30,7 @@ fn values_can_be_shared_between_threads() {
 fn futures_can_be_spawned(
     mutex: &Mutex,
     guard: LockGuard,
+    leaving: LockGuard,
     rw_lock: &RwLock,
     semaphore: &Semaphore,
     locker: &Locker,
@@ -55,6 +56,7 @@ fn futures_can_be_spawned(
     send(guard.release_requested());
     send(locker.request_release(guard.name(), Grants::All, ""));
     send(guard.release());
+    send(leaving.into_ticket());
 }
 
 #[tokio::test(start_paused = true)]
