@@ -113,7 +113,8 @@ pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
         labels: all(|can| can.labels),
         names: all(|can| can.names),
         extend: all(|can| can.extend),
-        tickets: all(|can| can.tickets),
+        // A ticket has the quorum's token, which each part must have, too.
+        tickets: all(|can| can.tickets && can.raise_token),
         ..Capabilities::NONE
     };
     // Two quorums may have only one member in common. A fault that makes that member forget a grant

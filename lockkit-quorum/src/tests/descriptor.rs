@@ -72,7 +72,11 @@ fn the_members_descriptors_are_put_together() {
         capabilities.exclusive && capabilities.names && capabilities.labels && capabilities.extend
     );
     assert!(capabilities.tickets);
-    assert!(!of(&[member(), without_raise(member())], Need::All).descriptor().capabilities.tickets);
+    let unraised = change(|it| Descriptor {
+        capabilities: Capabilities { raise_token: false, ..it.capabilities },
+        ..it
+    });
+    assert!(!of(&[member(), unraised], Need::All).descriptor().capabilities.tickets);
     assert!(
         !(capabilities.shared || capabilities.permits || capabilities.fair || capabilities.push)
     );
