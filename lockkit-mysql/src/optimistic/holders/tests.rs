@@ -13,8 +13,8 @@ use super::*;
 use crate::{channel::Checkout, config::Config, connection::Outcome, pool::Pool, schema};
 
 on_both!(
-    c1_a_candidate_of_an_older_version_gets_no_grant,
     c1_a_candidate_from_before_a_resume_gets_no_grant,
+    c1_a_candidate_of_an_older_version_gets_no_grant,
     c1_a_grant_without_a_candidate_changes_nothing,
     c1_an_attempt_that_waited_for_a_grant_sees_it,
     c1_c13_a_demoted_server_grants_nothing,
