@@ -2,9 +2,8 @@
 
 use std::{ffi::OsString, path::Path, process};
 
+use lockkit::MAX_NAME_BYTES;
 use rustix::system::uname;
-
-const LONGEST: usize = 255;
 
 /// The text for inspection: `lockkit pid 4711 on web-1: job.sh`. It has only the program's name,
 /// because arguments may hold secrets.
@@ -12,7 +11,7 @@ pub(crate) fn of_command(command: &[OsString]) -> String {
     let program = program(command);
     let host = uname();
     let host = host.nodename().to_string_lossy();
-    clean(&format!("lockkit pid {} on {host}: {}", process::id(), program))
+    clean(&format!("lockkit pid {} on {host}: {}", process::id(), program), MAX_NAME_BYTES)
 }
 
 /// The program's name, without its path.
@@ -23,11 +22,11 @@ pub(crate) fn program(command: &[OsString]) -> String {
     program.unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The text without control characters, and not longer than a store accepts.
-fn clean(text: &str) -> String {
+/// The text without control characters, and not longer than `longest` bytes.
+pub(crate) fn clean(text: &str, longest: usize) -> String {
     let mut clean = String::new();
     for letter in text.chars().map(|letter| if letter.is_control() { '?' } else { letter }) {
-        if clean.len() + letter.len_utf8() > LONGEST {
+        if clean.len() + letter.len_utf8() > longest {
             break;
         }
         clean.push(letter);
@@ -49,7 +48,7 @@ mod tests {
     #[test]
     fn it_is_what_a_store_takes() {
         let label = of_command(&["ü\n".repeat(200).into()]);
-        assert!(label.len() <= LONGEST && label.len() > LONGEST - 2, "{label}");
+        assert!(label.len() <= MAX_NAME_BYTES && label.len() > MAX_NAME_BYTES - 2, "{label}");
         assert!(!label.contains('\n'));
     }
 }

@@ -6,7 +6,6 @@
 //! * [`store`] finds the store and never shows its password.
 //! * [`exit`] has the exit codes and their meaning.
 
-mod asking;
 mod boot_time;
 mod cli;
 mod commands;

@@ -60,8 +60,8 @@ pub enum ErrorKind {
     /// * **Remedy:** build lockkit with the cargo feature that the message names.
     /// * **Outcome:** known.
     MissingFeature,
-    /// A newer lockkit wrote the record in the store, in a format that this one doesn't know.
-    /// lockkit does not change the record.
+    /// A newer lockkit wrote the record in the store, or made the ticket, in a format that this one
+    /// doesn't know. lockkit does not change the record.
     ///
     /// * **Remedy:** upgrade this program.
     /// * **Outcome:** known.

@@ -192,7 +192,7 @@ impl LockGuard {
         })
     }
 
-    /// Leaves the release of the hold to another guard.
+    /// Leaves the release of the hold to another guard, or to the claim that resumes it.
     pub(crate) fn disarm(&mut self) {
         self.keeper = None;
     }

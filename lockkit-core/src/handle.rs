@@ -8,7 +8,7 @@ use tracing::{Instrument as _, field::Empty};
 use crate::{
     clock::Clock,
     driver::{
-        acquire::acquire,
+        acquire::{acquire, stale_ticket},
         held::Held,
         request::{Bound, Request},
     },
@@ -17,7 +17,8 @@ use crate::{
     locker::Locker,
     name::{Kind, LockName},
     options::{CheckedOptions, Limits, LockOptions},
-    spi::{Inspection, Mode, Released},
+    spi::{GrantId, Inspection, Mode, Released},
+    ticket::Ticket,
     token::FencingToken,
 };
 
@@ -125,16 +126,37 @@ impl Handle {
         self.locker.keeper.locker().clock
     }
 
-    pub(crate) async fn acquire(&self, mode: Mode, bound: Bound) -> Result<Option<LockGuard>> {
+    pub(crate) fn acquire(
+        &self,
+        mode: Mode,
+        bound: Bound,
+    ) -> impl Future<Output = Result<Option<LockGuard>>> {
         let bound = if matches!(bound, Bound::Within(Duration::ZERO)) { Bound::Try } else { bound };
+        self.ask(mode, bound, None)
+    }
+
+    /// Continues the grant of a ticket, with the ttl of the ticket.
+    pub(crate) async fn resume(self, ticket: &Ticket) -> Result<LockGuard> {
+        let handle = self.with_options(LockOptions::new().with_ttl(ticket.ttl))?;
+        let guard = handle.ask(ticket.mode, Bound::Forever, Some(&ticket.grant)).await?;
+        guard.ok_or_else(|| handle.explain(stale_ticket(), "resume"))
+    }
+
+    async fn ask(
+        &self,
+        mode: Mode,
+        bound: Bound,
+        resumes: Option<&GrantId>,
+    ) -> Result<Option<LockGuard>> {
         let request = Request {
             backend: &*self.locker.backend,
             keeper: &self.locker.keeper,
-            token_base: self.locker.token_base,
-            gated: self.locker.gated,
+            // The gate is for tasks that compete.
+            gated: self.locker.gated && resumes.is_none(),
             name: &self.name,
             mode,
             options: &self.options,
+            resumes,
         };
         let span = tracing::debug_span!(
             "lockkit.acquire",

@@ -3,6 +3,7 @@
 use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
 
 use crate::{
+    ask::UNSUPPORTED,
     driver::{
         agenda::Agenda,
         finishing::{Finishing, shared},
@@ -16,6 +17,7 @@ use crate::{
     lost::Lost,
     name::LockName,
     options::{MAX_TTL, MIN_TTL},
+    requested::release_requested,
     spi::{Attachment, Mode, Note, Noted, check_noted},
     token::{FencingToken, OwnerId},
 };
@@ -126,6 +128,32 @@ impl Hold {
     #[must_use]
     pub fn expiring(&self, before: Duration) -> Expiring {
         Expiring::new(Arc::clone(&self.agenda), Arc::clone(&self.held), before)
+    }
+
+    /// Completes when an operator or a waiter [asks](crate::Locker::request_release) the holder to
+    /// release this hold, and returns the reason. It never completes once the lock was given back.
+    ///
+    /// The holder decides by itself: it can finish its work, [release](crate::LockGuard::release)
+    /// the lock, or keep it.
+    ///
+    /// While a call is awaited, the background task looks for requests once a second, however many
+    /// calls there are. Where the store reports changes, it also looks when a request begins. If
+    /// the store can't answer, it asks again. While a request lasts, each look that finds it
+    /// completes the calls that are awaited then.
+    ///
+    /// # Errors
+    /// * [`ErrorKind::Unsupported`] if the backend has no exclusive locks or shows no labels.
+    /// * [`ErrorKind::NoRuntime`].
+    /// * [`ErrorKind::Lost`] if the lock is lost.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. A call that each turn of a `select!` loop makes anew misses no request.
+    pub async fn release_requested(&self) -> Result<String> {
+        let explain = |error| self.explain(error, "listen for requests");
+        if !self.held.locker().requests {
+            return Err(explain(Error::unsupported(UNSUPPORTED)));
+        }
+        release_requested(&self.agenda, &self.held).await.map_err(explain)
     }
 
     /// Renews the lease now.

@@ -18,6 +18,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod ask;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 #[cfg(not(any(test, feature = "simulation")))]
@@ -44,6 +45,7 @@ pub mod fake;
 mod guard;
 mod handle;
 mod hold;
+mod into_ticket;
 mod locker;
 mod lost;
 pub mod memory;
@@ -58,12 +60,16 @@ mod once;
 mod options;
 mod reentrant;
 mod registry;
+mod release_request;
+mod requested;
+mod resume;
 mod rwlock;
 mod semaphore;
 #[cfg(feature = "serde")]
 mod settings;
 pub mod spi;
 mod sync;
+mod ticket;
 mod token;
 pub mod url;
 mod within;
@@ -73,12 +79,14 @@ pub use self::metrics::Metrics;
 #[cfg(feature = "serde")]
 pub use self::settings::Settings;
 pub use self::{
+    ask::{Grants, MAX_REASON_BYTES},
     clock::{Clock, Tick},
     election::{Election, Leader, LeaderWatch, Leadership},
     error::{Error, ErrorKind, ErrorStatus, Result},
     expiring::Expiring,
     guard::LockGuard,
     hold::Hold,
+    into_ticket::TicketError,
     locker::{Health, Locker, LockerBuilder},
     lost::Lost,
     memory::Memory,
@@ -91,6 +99,7 @@ pub use self::{
     options::{LockOptions, MAX_TTL, MIN_TTL, Renewal},
     reentrant::{Owner, ReentrantGuard, ReentrantMutex},
     registry::{Connector, Registry},
+    release_request::ReleaseRequest,
     rwlock::RwLock,
     semaphore::Semaphore,
     spi::{LossReason, Note, Noted, Released},

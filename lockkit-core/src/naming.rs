@@ -23,14 +23,16 @@ impl LockName {
 
 /// Checks a text that stores, logs and terminals must carry unchanged.
 pub(crate) fn check_text(what: &str, text: &str) -> Result<(), String> {
+    check_text_within(what, text, MAX_NAME_BYTES)
+}
+
+/// As [`check_text`], for a text of at most `longest` bytes.
+pub(crate) fn check_text_within(what: &str, text: &str, longest: usize) -> Result<(), String> {
     if text.is_empty() {
         return Err(format!("{what} must not be empty"));
     }
-    if text.len() > MAX_NAME_BYTES {
-        return Err(format!(
-            "{what} has {} bytes, but at most {MAX_NAME_BYTES} are allowed",
-            text.len()
-        ));
+    if text.len() > longest {
+        return Err(format!("{what} has {} bytes, but at most {longest} are allowed", text.len()));
     }
     if let Some((at, c)) = text.char_indices().find(|(_, c)| c.is_control()) {
         return Err(format!(

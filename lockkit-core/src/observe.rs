@@ -93,7 +93,8 @@ pub enum What<'a> {
         /// The error of the request.
         error: &'a Error,
     },
-    /// The holder gave the lock back. The release follows, and with it a `Released` or a `Failed`.
+    /// The holder gave the lock back, and a `Released` or a `Failed` follows. Or the holder made a
+    /// [ticket](crate::LockGuard::into_ticket), and no release follows.
     #[non_exhaustive]
     GivenBack {
         /// The token of the grant.

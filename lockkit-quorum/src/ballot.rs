@@ -19,6 +19,12 @@
 //! carry the grant without a gap. After a gap the grant is over, whichever members join, because
 //! another client may have had the lock in between.
 //!
+//! A ballot that resumes a grant begins with the token of that grant. A member takes part if it
+//! still holds the lock for the former owner, with that token or, as a late member, a larger one.
+//! Members refuse a request that arrives late. So each member that takes part was in the former
+//! ballot without a gap, and one of them is in every other quorum. No other client had the lock in
+//! between, and the token is still the largest that was returned.
+//!
 //! Where all members are needed, the members that can be raised are raised. So each of them may be
 //! the only store of the lock before or after, and tokens continue to rise. A member that cannot be
 //! raised does not take part in that, unless it has a `token_base`. The `token_base` makes it such
@@ -90,6 +96,8 @@ pub(crate) struct Ballot {
     budget: Budget,
     /// The ballot's token, once enough members have granted. It can rise until the win.
     token: Option<FencingToken>,
+    /// The token of the grant that the ballot resumes.
+    resumed: Option<FencingToken>,
     /// The grant has lasted, and lasts, without a gap until this instant.
     until: Tick,
     phase: Phase,
@@ -101,7 +109,13 @@ pub(crate) struct Ballot {
 }
 
 impl Ballot {
-    pub(crate) fn new(owner: OwnerId, votes: Vec<Vote>, need: Need, budget: Budget) -> Self {
+    pub(crate) fn new(
+        owner: OwnerId,
+        votes: Vec<Vote>,
+        need: Need,
+        budget: Budget,
+        resumed: Option<FencingToken>,
+    ) -> Self {
         let phase = Phase::Open;
         let started = budget.clock.now();
         Self {
@@ -110,6 +124,7 @@ impl Ballot {
             need,
             budget,
             token: None,
+            resumed,
             until: started,
             phase,
             call: 0,
@@ -160,7 +175,8 @@ impl Ballot {
     /// won.
     pub(crate) fn elect(&mut self, now: Tick) -> ControlFlow<bool, Tick> {
         self.ask();
-        let Some(token) = self.largest(now) else { return self.await_grants(now) };
+        let Some(largest) = self.largest(now) else { return self.await_grants(now) };
+        let token = self.resumed.unwrap_or(largest);
         self.token = Some(token);
         let budget = self.budget.request();
         self.votes.iter_mut().for_each(|vote| vote.settle(token, budget));
@@ -198,8 +214,8 @@ impl Ballot {
         }
     }
 
-    /// Asks the failed members again after an earlier call was dropped.
-    pub(crate) fn resume(&mut self) {
+    /// Asks the failed members again after an earlier call.
+    pub(crate) fn reopen(&mut self) {
         for vote in &mut self.votes {
             if matches!(vote.standing, Standing::Failed) {
                 vote.standing = Standing::Open;
@@ -421,8 +437,22 @@ impl Ballot {
         lapses.get(missing.checked_sub(1)?).copied().filter(|lapse| *lapse < Duration::MAX)
     }
 
-    /// Whether the members that could be reached would have been enough.
+    /// Leaves the members' grants to another owner. Only the rest can still be taken back.
+    pub(crate) fn leave_grant(&mut self) {
+        self.votes.retain_mut(|vote| !vote.leave_grant());
+    }
+
+    /// Whether the ballot is to continue a grant, and not to make one.
+    pub(crate) fn resumes(&self) -> bool {
+        self.resumed.is_some()
+    }
+
+    /// Whether the members that could be reached would have been enough. The other members may
+    /// still have a grant that the ballot resumes, so there it counts whether they can be enough.
     pub(crate) fn is_contended(&self) -> bool {
+        if self.resumes() {
+            return self.count(is_refused) > self.votes.len() - self.need();
+        }
         let unasked = |vote: &Vote| matches!(vote.standing, Standing::Open) && vote.is_idle();
         let reached = |vote: &Vote| is_refused(vote) || vote.part().is_some() || unasked(vote);
         self.count(is_refused) > 0 && self.count(reached) >= self.need()

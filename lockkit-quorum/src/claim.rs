@@ -52,7 +52,8 @@ impl QuorumClaim {
             Err(error) => Err(failure::of_member(member, error)),
         };
         let votes: Result<_> = self.members.all.iter().enumerate().map(vote).collect();
-        Ok(Ballot::new(owner, votes?, self.members.need, self.budget))
+        let resumed = self.spec.resumes.as_ref().map(|grant| grant.token);
+        Ok(Ballot::new(owner, votes?, self.members.need, self.budget, resumed))
     }
 
     /// Renews the grant of a won ballot, and returns the outcome. Returns `None` if no ballot was
@@ -109,7 +110,7 @@ impl Claim for QuorumClaim {
             Some(ballot) => ballot,
             None => self.open_ballot()?,
         };
-        ballot.resume();
+        ballot.reopen();
         ballot.begin_call();
         let asked_as = self.spec.owner;
         let ballot = self.ballot.insert(ballot);
@@ -125,12 +126,22 @@ impl Claim for QuorumClaim {
         }
         let need = ballot.need();
         let error = failure::of_attempt(&self.members, ballot, now);
+        if ballot.resumes() {
+            // A part that is given back is gone. The next attempt asks only the others.
+            return Err(error.with_outcome_unknown());
+        }
         let left = self.give_back().await;
         Err(if left >= need { error.with_outcome_unknown() } else { error })
     }
 
     async fn renew(&mut self, lease: Option<Duration>) -> Result<RenewalOutcome> {
         Ok(self.beat(lease).await?.unwrap_or(RenewalOutcome::Lost(LossReason::Evicted)))
+    }
+
+    fn leave_grant(&mut self) {
+        if let Some(ballot) = &mut self.ballot {
+            ballot.leave_grant();
+        }
     }
 
     async fn release(&mut self) -> Result<Released> {

@@ -238,6 +238,12 @@ impl Claim for LateClaim {
         }
     }
 
+    fn leave_grant(&mut self) {
+        if let Some(claim) = &mut self.claim {
+            claim.leave_grant();
+        }
+    }
+
     async fn release(&mut self) -> Result<Released> {
         match &mut self.claim {
             Some(claim) => claim.release().await,

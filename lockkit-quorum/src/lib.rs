@@ -44,6 +44,9 @@
 //!   token must be raised.
 //! * The quorum does not wait for members that are down or silent. Their parts of a lock are taken
 //!   back in the background, for as long as they may live.
+//! * A lock can move to another process by a ticket, if all members have tickets and can raise
+//!   tokens. Each member moves its part, and the token stays. Two processes that resume one ticket
+//!   at the same time may both fail, because each of them may get a part of the members.
 //! * The [`Attachment`](lockkit_core::spi::Attachment) that a member gives with a lock is not
 //!   passed on.
 //!

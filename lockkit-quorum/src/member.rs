@@ -113,6 +113,8 @@ pub(crate) fn describe(members: &[Member], need: Need) -> Result<Descriptor> {
         labels: all(|can| can.labels),
         names: all(|can| can.names),
         extend: all(|can| can.extend),
+        // A ticket has the quorum's token, which each part must have, too.
+        tickets: all(|can| can.tickets && can.raise_token),
         ..Capabilities::NONE
     };
     // Two quorums may have only one member in common. A fault that makes that member forget a grant
@@ -186,6 +188,7 @@ pub(crate) fn lacking(expected: &Descriptor, member: &Descriptor) -> Option<&'st
         (can.extend && !has.extend, "no leases of another length"),
         (can.labels && !has.labels, "no labels"),
         (can.names && !has.names, "no lists of names"),
+        (can.tickets && !has.tickets, "no tickets"),
         (!known.async_failover && breaks.async_failover, "an asynchronous failover"),
         (
             !known.connection_bound && breaks.connection_bound,

@@ -238,6 +238,15 @@ impl Vote {
         self.extended.map_or(granted, |extended| extended.max(granted))
     }
 
+    /// Leaves the member's grant to another owner. Returns false if the member has none.
+    pub(crate) fn leave_grant(&mut self) -> bool {
+        let is_granted = self.part().is_some();
+        if is_granted && let Seat::Idle(claim) = &mut self.seat {
+            claim.leave_grant();
+        }
+        is_granted
+    }
+
     pub(crate) fn release(&mut self, budget: Duration, call: u64) {
         self.released_in = call;
         self.send(Request::Release, budget);

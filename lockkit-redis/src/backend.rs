@@ -88,6 +88,7 @@ impl Redis {
             labels: true,
             extend: true,
             transfer: true,
+            tickets: true,
             raise_token: true,
             notes: true,
             time: true,

@@ -10,6 +10,8 @@
 //! 3. A renewal sets the expiry anew, if the key is still the owner's.
 //! 4. A release deletes the key, if it is still the owner's, and gives the lock to the first waiter
 //!    in the queue.
+//! 5. A claim that resumes a grant has its own script instead of an attempt. If the key has the
+//!    former owner, the script replaces that by the new owner, and keeps the token.
 //!
 //! Readers, writers and permits do the same with a set of holders in the place of the key. An
 //! attempt, a transfer and a note carry the server's time after which they do nothing.
@@ -128,12 +130,17 @@ impl RedisClaim {
             && destination.is_busy()
     }
 
-    /// Gives the grant back if too few replicas have confirmed it.
+    /// Gives the grant back if too few replicas have confirmed it. A grant that the claim resumes
+    /// stays, because it could not be had again. The next attempt asks for the confirmation again.
     async fn unless_unconfirmed(&mut self, grant: Grant, waited: Option<Waited>) -> Result<Grant> {
         let config = self.store.config();
         let Err(error) = replicas::check(config, self.replicas(), waited, "a grant") else {
             return Ok(grant);
         };
+        if self.spec.resumes.is_some() {
+            self.store.mark_suspect(self.keys.slot);
+            return Err(error.with_outcome_unknown());
+        }
         let released = self.release().await;
         // Not before the release, because it is this server that has the lock.
         self.store.mark_suspect(self.keys.slot);

@@ -67,7 +67,10 @@ pub(crate) enum Site {
     Unix(PathBuf),
     /// The server of a client of the program, perhaps with its TLS settings.
     Client(ConnectionAddr),
-    Sentinel { sentinels: Vec<Address>, service: String },
+    Sentinel {
+        sentinels: Vec<Address>,
+        service: String,
+    },
     Cluster(Vec<Address>),
 }
 

@@ -28,6 +28,7 @@ pub(crate) struct Scripts {
     pub(crate) raise_token: Source,
     /// Several attempts and releases at once.
     pub(crate) batch: Source,
+    pub(crate) resume: Source,
     /// Only in the exclusive family.
     pub(crate) transfer: Option<Source>,
     pub(crate) write_note: Option<Source>,
@@ -43,6 +44,7 @@ static EXCLUSIVE: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     force_release: Source::new(exclusive::FORCE_RELEASE),
     raise_token: Source::new(exclusive::RAISE_TOKEN),
     batch: Source::new(exclusive::BATCH),
+    resume: Source::new(exclusive::RESUME),
     transfer: Some(Source::new(exclusive::TRANSFER)),
     write_note: Some(Source::new(exclusive::WRITE_NOTE)),
     read_note: Some(Source::new(exclusive::READ_NOTE)),
@@ -56,6 +58,7 @@ static COUNTED: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     force_release: Source::new(counted::FORCE_RELEASE),
     raise_token: Source::new(counted::RAISE_TOKEN),
     batch: Source::new(counted::BATCH),
+    resume: Source::new(counted::RESUME),
     transfer: None,
     write_note: None,
     read_note: None,

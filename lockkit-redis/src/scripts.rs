@@ -26,6 +26,7 @@ pub(crate) mod exclusive {
         force_release FORCE_RELEASE = "clock" "token" "queue" "exclusive/hand_over" "exclusive/force_release";
         raise_token RAISE_TOKEN = "clock" "token" "touch" "exclusive/raise_token";
         batch BATCH = "exclusive/batch";
+        resume RESUME = "clock" "token" "touch" "exclusive/resume";
         transfer TRANSFER = "exclusive/transfer_free" "clock" "token" "queue" "exclusive/hand_over" "exclusive/transfer";
         write_note WRITE_NOTE = "clock" "exclusive/write_note";
         read_note READ_NOTE = "exclusive/read_note";
@@ -45,5 +46,6 @@ pub(crate) mod counted {
         force_release FORCE_RELEASE = "clock" "token" "queue" "counted/hand_over" "counted/force_release";
         raise_token RAISE_TOKEN = "clock" "token" "queue" "counted/hand_over" "counted/raise_token";
         batch BATCH = "counted/grant" "counted/give_back" "counted/batch";
+        resume RESUME = "clock" "token" "queue" "counted/hand_over" "counted/resume";
     }
 }

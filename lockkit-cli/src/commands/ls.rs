@@ -1,7 +1,6 @@
 //! Runs `lockkit ls`.
 
 use crate::{
-    asking,
     cli::{Format, NamesArguments, OutputArguments},
     error::Result,
     exit::Exit,
@@ -16,8 +15,7 @@ pub(crate) async fn ls(
     output: &OutputArguments,
 ) -> Result<Exit> {
     let names = store.locker.names(&store.full(&arguments.prefix)).await?;
-    let names = names.into_iter().filter(|full| !asking::is_ask(full));
-    let names = names.filter_map(|full| Some((store.short(&full)?.to_owned(), full)));
+    let names = names.into_iter().filter_map(|full| Some((store.short(&full)?.to_owned(), full)));
     let mut views = look_at(store, names.collect()).await?;
     // Some locks have become free meanwhile.
     views.retain(|view| view.is_used());

@@ -1,6 +1,7 @@
 //! Runs one turn under a lock: waits for it, runs the command while the lock is held, reports how
 //! that ended, and releases the lock.
 
+mod asked;
 mod lock;
 mod opening;
 mod options;
@@ -12,11 +13,10 @@ use lockkit::{ErrorKind, Kind, LockGuard, LockOptions};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
+use self::{asked::release_requested, opening::Opened, options::options};
 pub(crate) use self::{lock::Lock, tail::Tail};
-use self::{opening::Opened, options::options};
 pub(crate) use crate::waiting::Waited;
 use crate::{
-    asking,
     cli::{JobArguments, StoreArguments, WaitArguments},
     environment,
     error::Result,
@@ -263,7 +263,7 @@ impl Turn<'_> {
         let runs = Cell::new(false);
         let asked = async {
             runs.set(true);
-            asking::asked(&context.store.locker, guard, context.options.ttl()).await
+            release_requested(guard).await
         };
         let mut interrupted = pin!(context.signals.end());
         let mut interrupted = poll_fn(|context| match runs.get() {
@@ -379,9 +379,7 @@ impl Turn<'_> {
             Ended::Asked(why) => (
                 "asked",
                 Exit::Lost,
-                Some(format!(
-                    "`lockkit unlock` asked for {name:?}, so lockkit stops the command: {why}"
-                )),
+                Some(format!("{name:?} was asked for, so lockkit stops the command: {why}")),
             ),
             Ended::MaxRun => (
                 "max_run",
@@ -416,7 +414,7 @@ impl Turn<'_> {
             () = sleep(left) => {}
             _ = guard.lost() => {}
             _ = context.signals.end() => {}
-            _ = asking::asked(&context.store.locker, guard, context.options.ttl()) => {}
+            _ = release_requested(guard) => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use libtest_mimic::Failed;
-use lockkit::LockOptions;
+use lockkit::{FencingToken, Grants, LockOptions};
 
 use crate::{
     Test, good,
@@ -17,14 +17,15 @@ pub(crate) fn trials() -> Vec<Test> {
     vec![
         ("unlock::c1_a_queued_task_gets_it_when_all_of_the_job_is_gone", library_waiter),
         ("unlock::c1_a_queued_run_gets_it_when_all_of_the_job_is_gone", run_waiter),
-        ("unlock::an_ask_is_about_the_grants_that_it_names", aims),
+        ("unlock::a_request_is_about_the_grants_that_it_names", aims),
+        ("unlock::a_holder_that_uses_the_library_is_asked", library_holder),
         ("unlock::another_token_changes_nothing", another_token),
         ("unlock::a_holder_that_does_not_hear_is_overruled_in_the_end", deaf),
         ("unlock::now_does_not_ask", at_once),
         ("unlock::all_who_share_are_asked", shared),
         ("unlock::one_of_two_locks_has_to_be_named", two_kinds),
         ("unlock::what_is_free_is_free", free),
-        ("unlock::ctrl_c_takes_the_ask_back", interrupted),
+        ("unlock::ctrl_c_withdraws_the_request", interrupted),
     ]
 }
 
@@ -69,7 +70,7 @@ fn library_waiter() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The next holder is not asked, because the ask was not for it.
+/// The next holder is not asked, because the request was not for it.
 fn run_waiter() -> Result<(), Failed> {
     let place = Place::new();
     let mut holder = holder(&place);
@@ -92,31 +93,40 @@ fn run_waiter() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The ask still exists while the next holder works, as if an operator's look at the lock came
+/// The request still lasts while the next holder works, as if an operator's look at the lock came
 /// late.
 fn aims() -> Result<(), Failed> {
     let place = Place::new();
     let runtime = runtime();
     let locker = runtime.block_on(place.locker());
-    let guard = runtime.block_on(locker.mutex("job")?.lock())?;
-    let asks = || runtime.block_on(locker.names("lockkit-unlock/")).unwrap();
-    let unlock = Running::start(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
-    let ask = until("the ask", || asks().pop());
-    runtime.block_on(guard.release())?;
-    assert_eq!(unlock.output().status.code(), Some(0));
-    for (label, sleep, code) in [
-        ("=1 another", "2.5", 0),
-        ("<=1 earlier ones", "2.5", 0),
-        ("<=18446744073709551615 all", "15", 123),
+    let mutex = locker.mutex("job")?;
+    let before = FencingToken::new(1);
+    for (grants, sleep, code) in [
+        (Grants::Only(before), "2.5", 0),
+        (Grants::UpTo(before), "2.5", 0),
+        (Grants::UpTo(FencingToken::new(u64::MAX)), "15", 123),
     ] {
-        let mutex =
-            locker.mutex(ask.as_str())?.with_options(LockOptions::new().with_label(label))?;
-        let asking = runtime.block_on(mutex.lock())?;
-        // A holder looks for an ask at least once a second.
+        let request = runtime.block_on(locker.request_release(mutex.name(), grants, "test"))?;
+        // A holder looks for a request at least once a second.
         let run = run(place.lockkit(["run", "job", "sleep", sleep]));
-        assert_eq!(run.status.code(), Some(code), "{label}: {}", said(&run));
-        runtime.block_on(asking.release())?;
+        assert_eq!(run.status.code(), Some(code), "{grants:?}: {}", said(&run));
+        runtime.block_on(request.withdraw())?;
     }
+    Ok(())
+}
+
+fn library_holder() -> Result<(), Failed> {
+    let place = Place::new();
+    let runtime = runtime();
+    let locker = runtime.block_on(place.locker());
+    let guard = runtime.block_on(locker.mutex("job")?.lock())?;
+    let unlock = Running::start(place.lockkit(["unlock", "job", "--force", "--reason=di\nsk"]));
+    let reason = runtime.block_on(guard.release_requested())?;
+    assert!(reason.starts_with("di?sk (lockkit unlock on "), "{reason}");
+    runtime.block_on(guard.release())?;
+    let unlock = unlock.output();
+    assert_eq!(unlock.status.code(), Some(0));
+    assert!(told(&unlock).contains("released it"), "{}", told(&unlock));
     Ok(())
 }
 
@@ -139,7 +149,7 @@ fn another_token() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A holder that uses the library does not look for asks.
+/// A holder that uses the library need not listen for requests.
 fn deaf() -> Result<(), Failed> {
     let place = Place::new();
     let runtime = runtime();
@@ -221,18 +231,20 @@ fn free() -> Result<(), Failed> {
 }
 
 fn interrupted() -> Result<(), Failed> {
-    // lockkit tries to take the ask back for less than a second.
+    // lockkit tries to withdraw the request for less than a second.
     let place = Place::steady();
     let runtime = runtime();
     let locker = runtime.block_on(place.locker());
     let guard = runtime.block_on(locker.mutex("job")?.lock())?;
     let unlock = Running::start(place.lockkit(["unlock", "job", "--force", "--reason=test"]));
-    let asks = || runtime.block_on(locker.names("lockkit-unlock/")).unwrap().len();
-    until("the ask", || (asks() == 1).then_some(()));
+    runtime.block_on(guard.release_requested())?;
     unlock.signal(rustix::process::Signal::INT);
     let output = unlock.output();
     assert_eq!(output.status.code(), Some(125));
     assert!(said(&output).contains("withdrew"), "{}", said(&output));
-    assert_eq!(asks(), 0);
+    // Another request has its turn only after the first one.
+    let at_once = locker.with_defaults(LockOptions::new().with_wait(Duration::ZERO))?;
+    let request = at_once.request_release(guard.name(), Grants::All, "test");
+    drop(runtime.block_on(request)?);
     Ok(runtime.block_on(guard.release())?)
 }

@@ -1,5 +1,5 @@
-//! Takes a lock: makes attempts inline on the caller's task, and waits between them. A call that is
-//! dropped midway moves to the background task.
+//! Takes a lock, or takes over a grant: makes attempts inline on the caller's task, and waits
+//! between them. A call that is dropped midway moves to the background task.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,21 +19,23 @@ use super::{
 };
 use crate::{
     clock::{Tick, sleep},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     observe::What,
     options::{CheckedOptions, Renewal},
     spi::{Caller, ClaimSpec, Wake},
 };
 
-/// Competes for the lock until it is granted, refused for good, or the bound has passed.
+/// Competes for the lock until it is granted, refused for good, or the bound has passed. A request
+/// that resumes a grant is an error if the store refuses it.
 ///
 /// # Cancel safety
 /// Cancel safe: dropping it moves the claim, or its attempt in flight, to the background task,
 /// which releases it.
 pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option<Arc<Held>>> {
-    let Request { backend, keeper, name, .. } = request;
+    let Request { backend, keeper, name, resumes, .. } = request;
+    let operation = if resumes.is_some() { "resume" } else { "lock" };
     let explain = |error: Error| {
-        error.with_operation("lock").with_backend(backend.descriptor().name).with_name(name)
+        error.with_operation(operation).with_backend(backend.descriptor().name).with_name(name)
     };
     keeper.ensure().map_err(explain)?;
     // On a store that answers at once, the caller would never yield. Other tasks, such as the
@@ -52,6 +54,7 @@ pub(crate) async fn acquire(request: Request<'_>, bound: Bound) -> Result<Option
             Ok(Outcome::Missed) if keeper.locker().clock.now() >= stop => break Ok(None),
             Ok(Outcome::Missed) => again = true,
             Ok(Outcome::Granted(held, attempts)) => break Ok(Some((held, attempts))),
+            Ok(Outcome::Refused) if resumes.is_some() => break Err(explain(stale_ticket())),
             Ok(Outcome::Refused) => break Ok(None),
             Err(error) => break Err(explain(error)),
         }
@@ -130,7 +133,7 @@ enum Outcome {
 
 /// Enters by the gate, and competes.
 async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
-    let Request { backend, keeper, token_base, name, mode, options, .. } = request;
+    let Request { backend, keeper, name, mode, options, .. } = request;
     let Race { bound, stop, .. } = race;
     let agenda = keeper.agenda();
     let locker = keeper.locker();
@@ -144,8 +147,7 @@ async fn once(request: Request<'_>, mut race: Race) -> Result<Outcome> {
         _ if !request.gated => Entry::Open,
         Bound::Try => agenda.gates.try_enter(&held),
         Bound::Forever | Bound::Within(_) => {
-            let waiter =
-                |place| Waiter::new(Arc::clone(&held), place, spec_of(request, &held), token_base);
+            let waiter = |place| Waiter::new(Arc::clone(&held), place, spec_of(request, &held));
             agenda.gates.enter(&held, waiter)
         }
     };
@@ -190,7 +192,15 @@ fn wait_in_line(
     Box::pin(async move { line.wait(stop).await })
 }
 
-fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Held>) -> ClaimSpec {
+/// The error of a ticket whose grant is gone.
+pub(crate) fn stale_ticket() -> Error {
+    let text = "the ticket is stale: it was used before, its lease has ended, the lock was freed, \
+                or the ticket is of another store; take the lock again";
+    Error::new(ErrorKind::Lost, text)
+}
+
+fn spec_of(request: Request<'_>, held: &Arc<Held>) -> ClaimSpec {
+    let Request { name, mode, options, resumes, .. } = request;
     let CheckedOptions { options, limits } = &**options;
     let mut spec = ClaimSpec::new(name.clone(), held.asks_as, mode, limits.ttl, limits.op_timeout);
     spec.label.clone_from(&options.label);
@@ -198,5 +208,6 @@ fn spec_of(Request { name, mode, options, .. }: Request<'_>, held: &Arc<Held>) -
     spec.wake = Wake::to(held);
     spec.caller = Caller::of(held);
     spec.short_lease = options.renewal() == Renewal::Auto;
+    spec.resumes = resumes.map(|grant| Box::new(*grant));
     spec
 }

@@ -23,9 +23,8 @@ use super::{
     queue::Gates,
 };
 use crate::{
-    clock::{Clock, Tick},
+    clock::Tick,
     error::Result,
-    observe::Observer,
     spi::{Attempt, Descriptor, LossReason, Released},
 };
 
@@ -104,14 +103,9 @@ pub(crate) struct Work {
 }
 
 impl Agenda {
-    pub(crate) fn new(
-        clock: Clock,
-        descriptor: &Descriptor,
-        observers: Vec<Arc<dyn Observer>>,
-        worker: Worker,
-    ) -> Self {
+    pub(crate) fn new(locker: LockerState, descriptor: &Descriptor, worker: Worker) -> Self {
         Self {
-            locker: Arc::new(LockerState::new(clock, descriptor, observers)),
+            locker: Arc::new(locker),
             gates: Gates::new(descriptor),
             worker,
             attended: AtomicBool::new(false),

@@ -129,6 +129,7 @@ impl<'a> Competition<'a> {
         let patience = most.min(left.saturating_sub(self.reserve));
         let wait = match self.race.bound {
             Bound::Try => Wait::No,
+            _ if self.request.resumes.is_some() => Wait::No,
             _ if most.is_zero() => Wait::Queue,
             _ => Wait::Block(patience),
         };
@@ -157,6 +158,10 @@ impl<'a> Competition<'a> {
             }
             None => return ControlFlow::Break(self.at_the_bound()),
             Some(Ok(Attempt::Granted(grant))) => self.granted(grant, asked, now)?,
+            // The grant to continue is gone, and does not come back.
+            Some(Ok(Attempt::Busy { .. })) if self.request.resumes.is_some() => {
+                return ControlFlow::Break(Ok(None));
+            }
             Some(Ok(Attempt::Busy { retry_after: lapse, .. })) => {
                 self.trouble.is_over();
                 // A lease that ends now must not lead to attempts without a pause.

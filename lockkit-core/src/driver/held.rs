@@ -19,6 +19,7 @@ use tracing::{Level, Span};
 
 use super::{
     flags::{CallerGone, Offered, WakeFlag, WakeTarget},
+    listening::Listening,
     live::LiveClaim,
     locker_state::LockerState,
     pacing::{self, UNCLAIMED},
@@ -123,6 +124,7 @@ pub(crate) struct Held {
     /// When the lease ends without another renewal.
     lease_end: AtomicU64,
     ending: OnceLock<Ending>,
+    /// Set before the grant, or after it by the first call that listens.
     extras: OnceLock<Box<Extras>>,
     /// The ticket with which it keeps the process gate closed; zero if it does not.
     ticket: AtomicU64,
@@ -130,12 +132,16 @@ pub(crate) struct Held {
     abandoned: CallerGone,
 }
 
-/// The parts of a grant that few stores give. They are boxed, because most stores give none.
-#[derive(Debug)]
+/// The parts that few holds have. They are boxed, because most holds have none.
+#[derive(Debug, Default)]
 struct Extras {
     attachment: Option<Arc<dyn Attachment>>,
     /// The owner that has the lock, if it is not the one that asked for it.
     owner: Option<OwnerId>,
+    /// Whether an attempt before the grant got no answer.
+    is_unsettled: bool,
+    /// Set by the first call that listens for requests to release the hold.
+    listening: OnceLock<Box<Listening>>,
 }
 
 impl Held {
@@ -192,11 +198,28 @@ impl Held {
         self.extras.get().and_then(|extras| extras.owner).unwrap_or(self.asks_as)
     }
 
-    /// Keeps what the store gives with a grant.
-    pub(super) fn record(&self, attachment: Option<Arc<dyn Attachment>>, owner: Option<OwnerId>) {
-        if attachment.is_some() || owner.is_some() {
+    /// Keeps what the store gives with a grant, and whether an attempt before it got no answer.
+    pub(super) fn record(
+        &self,
+        attachment: Option<Arc<dyn Attachment>>,
+        owner: Option<OwnerId>,
+        is_unsettled: bool,
+    ) {
+        if attachment.is_some() || owner.is_some() || is_unsettled {
+            let extras = Extras { attachment, owner, is_unsettled, ..Extras::default() };
             // Set only once, because a hold is granted only once.
-            let _ = self.extras.set(Box::new(Extras { attachment, owner }));
+            let _ = self.extras.set(Box::new(extras));
+        }
+    }
+
+    /// When no attempt of this hold can arrive any more. Each attempt has a time after which the
+    /// store ignores it, and was sent before the grant.
+    pub(super) fn settled_at(&self) -> Tick {
+        let granted = self.granted_at();
+        if self.extras.get().is_some_and(|extras| extras.is_unsettled) {
+            granted.after(self.limits().op_timeout)
+        } else {
+            granted
         }
     }
 
@@ -355,6 +378,12 @@ impl Held {
         self.observe(|| What::Lost { token, reason, held: self.age() });
     }
 
+    /// The state of the calls that listen for requests to release this hold.
+    pub(crate) fn listening(&self) -> &Listening {
+        let extras = self.extras.get_or_init(Box::default);
+        extras.listening.get_or_init(|| Box::new(Listening::new(self.granted_at())))
+    }
+
     pub(crate) fn attachment(&self) -> Option<&Arc<dyn Attachment>> {
         self.extras.get()?.attachment.as_ref()
     }
@@ -365,10 +394,13 @@ impl Held {
     }
 
     /// The holder gives the lock back, so no loss is signalled any more. Returns false if a loss
-    /// came first; the loss then counts.
+    /// came first; the loss then counts. Never call this under the agenda's lock.
     pub(crate) fn give_back(&self) -> bool {
         let in_time = self.ending.set(Ending::GivenBack).is_ok();
         if in_time {
+            if self.extras.get().is_some_and(|extras| extras.listening.get().is_some()) {
+                self.signal.notify_waiters();
+            }
             self.observe(|| What::GivenBack { token: self.token(), held: self.age() });
         }
         in_time
@@ -409,7 +441,8 @@ impl Held {
             Some(Ending::GivenBack) => {
                 return Error::new(
                     ErrorKind::Lost,
-                    "the lock was released before this call; take the lock again",
+                    "the hold was given up before this call, by a release or a ticket; take the \
+                     lock again",
                 );
             }
             None => LossReason::Evicted,

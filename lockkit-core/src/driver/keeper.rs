@@ -15,18 +15,23 @@ use tokio::{
 };
 
 use super::{agenda::Agenda, locker_state::LockerState};
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    spi::Backend,
+};
 
 /// The handle that lockers and guards share. When the last one is dropped, the task ends as soon as
 /// no work is left. The task and the timers hold only the agenda.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     agenda: Arc<Agenda>,
+    /// Kept for calls that only have the agenda.
+    _backend: Arc<dyn Backend>,
 }
 
 impl Keeper {
-    pub(crate) fn new(agenda: Agenda) -> Arc<Self> {
-        Arc::new(Self { agenda: Arc::new(agenda) })
+    pub(crate) fn new(agenda: Agenda, backend: Arc<dyn Backend>) -> Arc<Self> {
+        Arc::new(Self { agenda: Arc::new(agenda), _backend: backend })
     }
 
     pub(crate) fn agenda(&self) -> &Arc<Agenda> {

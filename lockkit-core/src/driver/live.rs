@@ -53,6 +53,11 @@ impl LiveClaim {
         bounded(budget, self.claim.release()).await
     }
 
+    /// A panic here is ignored: at worst, the lease of the grant ends early.
+    pub(crate) fn leave_grant(&mut self) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.claim.leave_grant()));
+    }
+
     pub(crate) async fn write_note(&mut self, note: &Note, budget: Duration) -> Result<Noted> {
         bounded(budget, self.claim.write_note(note)).await
     }

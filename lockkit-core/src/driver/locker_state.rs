@@ -5,7 +5,7 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{
             AtomicU64,
             Ordering::{Relaxed, SeqCst},
@@ -18,16 +18,21 @@ use tokio::sync::Notify;
 
 use super::flags::LiveCount;
 use crate::{
+    ask,
     clock::{Clock, Tick},
     error::{Error, ErrorKind, Result},
     name::LockName,
     observe::{Event, Observer, What},
-    spi::{Descriptor, RenewalPacing},
+    spi::{Backend, RenewalPacing},
 };
 
 /// The part of a locker that every one of its claims needs.
 pub(crate) struct LockerState {
     pub(crate) clock: Clock,
+    /// The locker and the guards keep the backend. A claim or a view alone does not.
+    backend: Weak<dyn Backend>,
+    /// The number that is added to the tokens of the store.
+    pub(crate) token_base: u64,
     /// The backend's short name, for errors and traces.
     pub(crate) store: &'static str,
     pub(crate) renewal_pacing: RenewalPacing,
@@ -35,6 +40,10 @@ pub(crate) struct LockerState {
     pub(crate) extends: bool,
     /// Whether the store keeps notes beside its locks.
     pub(crate) notes: bool,
+    /// Whether a claim of another process can continue a grant.
+    pub(crate) tickets: bool,
+    /// Whether the store carries requests to release a lock.
+    pub(crate) requests: bool,
     /// How a lock ends if the store got no release. Errors and warnings quote this text.
     pub(crate) last_resort: &'static str,
     /// Wakes the background task.
@@ -55,15 +64,21 @@ pub(crate) struct LockerState {
 impl LockerState {
     pub(crate) fn new(
         clock: Clock,
-        descriptor: &Descriptor,
+        backend: &Arc<dyn Backend>,
+        token_base: u64,
         observers: Vec<Arc<dyn Observer>>,
     ) -> Self {
+        let descriptor = backend.descriptor();
         Self {
             clock,
+            backend: Arc::downgrade(backend),
+            token_base,
             store: descriptor.name,
             renewal_pacing: descriptor.renewal_pacing,
             extends: descriptor.capabilities.extend,
             notes: descriptor.capabilities.notes,
+            tickets: descriptor.capabilities.tickets,
+            requests: ask::is_possible(&descriptor.capabilities),
             last_resort: descriptor.last_resort(),
             work: Notify::new(),
             closing: Notify::new(),
@@ -76,14 +91,20 @@ impl LockerState {
         }
     }
 
-    /// Never call this under the agenda's lock.
+    /// The backend; `None` after the last locker and the last guard were dropped.
+    pub(crate) fn backend(&self) -> Option<Arc<dyn Backend>> {
+        self.backend.upgrade()
+    }
+
+    /// Reports an event to the observers, unless it is about the mutex of a request, which is no
+    /// lock of the user. Never call this under the agenda's lock.
     pub(crate) fn observe<'a>(
         &self,
         name: &'a LockName,
         group: Option<&'a Arc<str>>,
         what: impl FnOnce() -> What<'a>,
     ) {
-        if self.observers.is_empty() {
+        if self.observers.is_empty() || ask::is_ask(name) {
             return;
         }
         let event = Event { name, group, what: what() };

@@ -65,7 +65,14 @@ async fn attempt(held: &Held, note: &Note, budget: Duration) -> Result<Noted> {
     }
 }
 
-async fn take_slot(held: &Held, budget: Duration) -> Result<MutexGuard<'_, Option<LiveClaim>>> {
+/// Waits until no other request works with the claim.
+///
+/// # Errors
+/// [`ErrorKind::Lost`], or [`ErrorKind::Unavailable`] after `budget`.
+pub(super) async fn take_slot(
+    held: &Held,
+    budget: Duration,
+) -> Result<MutexGuard<'_, Option<LiveClaim>>> {
     match within(budget, held.slot.lock()).await {
         Some(slot) => Ok(slot),
         None if !held.is_held() => Err(held.lost_error()),

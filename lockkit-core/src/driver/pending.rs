@@ -104,7 +104,7 @@ impl<'a> PendingClaim<'a> {
     /// between this call and the guard.
     pub(super) fn win(&mut self, grant: Grant, request: Request<'_>, now: Tick) -> Result<()> {
         let held = &self.held;
-        let token_base = request.token_base;
+        let token_base = held.locker().token_base;
         let Some(token) = grant.token.get().checked_add(token_base) else {
             let text = format!(
                 "token_base {token_base} plus the token {} exceeds 64 bits; choose a smaller \
@@ -121,7 +121,7 @@ impl<'a> PendingClaim<'a> {
             ));
         };
         if let State::Idle(claim) = std::mem::replace(&mut self.state, State::Gone) {
-            held.record(claim.attachment(), grant.owner);
+            held.record(claim.attachment(), grant.owner, self.unknown);
             *slot = Some(claim);
         }
         drop(slot);

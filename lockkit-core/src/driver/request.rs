@@ -6,7 +6,7 @@ use super::keeper::Keeper;
 use crate::{
     name::LockName,
     options::CheckedOptions,
-    spi::{Backend, Mode},
+    spi::{Backend, GrantId, Mode},
 };
 
 /// How long the caller is ready to wait.
@@ -23,10 +23,11 @@ pub(crate) enum Bound {
 pub(crate) struct Request<'a> {
     pub(crate) backend: &'a dyn Backend,
     pub(crate) keeper: &'a Arc<Keeper>,
-    pub(crate) token_base: u64,
     /// Whether tasks of this process queue before they ask the store.
     pub(crate) gated: bool,
     pub(crate) name: &'a LockName,
     pub(crate) mode: Mode,
     pub(crate) options: &'a Arc<CheckedOptions>,
+    /// The grant to continue. If it is gone, the call ends.
+    pub(crate) resumes: Option<&'a GrantId>,
 }

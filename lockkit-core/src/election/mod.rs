@@ -136,6 +136,28 @@ impl Election {
         Ok(Leadership::new(guard, value))
     }
 
+    /// Continues the leadership of a ticket, which
+    /// [`LockGuard::into_ticket`](crate::LockGuard::into_ticket) has made of a leadership's
+    /// [guard](Leadership::into_guard) in any process. The term stays the same, and others see
+    /// `value` from now on. Otherwise as [`Locker::resume`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidOption`] for a value that can't be used, or for a ticket that is not of
+    /// this election. Otherwise as [`Locker::resume`].
+    ///
+    /// # Cancel safety
+    /// As [`Locker::resume`].
+    pub async fn resume(&self, value: &str, ticket: &str) -> Result<Leadership> {
+        let candidate = self.candidate(value)?;
+        let ticket = self.handle.locker().checked_ticket(ticket)?;
+        if ticket.name != *self.name() {
+            let text = format!("the ticket is of {}, and not of this election", ticket.name);
+            let error = Error::new(ErrorKind::InvalidOption, text);
+            return Err(self.handle.explain(error, "resume"));
+        }
+        Ok(Leadership::new(candidate.resume(&ticket).await?, value))
+    }
+
     /// Campaigns, and runs `work` while this candidate leads.
     ///
     /// If the leadership is lost, `work` is dropped at once, and is called again when the candidate

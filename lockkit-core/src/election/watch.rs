@@ -23,6 +23,7 @@ use crate::{
     locker::operator::Inspector,
     name::LockName,
     options::MAX_TTL,
+    spi::change_of,
     token::FencingToken,
 };
 
@@ -306,7 +307,9 @@ async fn look_at(place: &Arc<Place>) -> Result<Look> {
         None => push,
     };
     // This starts before the look, so that changes during the look are reported as well.
-    let mut push = push.unwrap_or_else(|| told(place));
+    let mut push = push.unwrap_or_else(|| {
+        change_of(Arc::clone(&place.handle.locker().backend), place.handle.name().clone())
+    });
     let asked = clock.now();
     lock(&place.state).next = Some((asked, place.jittered(place.interval)));
     // If the look is dropped, the background task finishes it. So if each turn of a `select!` loop
@@ -376,18 +379,6 @@ async fn ask(
         state.failures = state.failures.saturating_add(1);
     }
     seen
-}
-
-/// Completes when the store reports a change. If the backend panics, it reports nothing.
-fn told(place: &Place) -> BoxFuture<'static, ()> {
-    let backend = Arc::clone(&place.handle.locker().backend);
-    let name = place.handle.name().clone();
-    async move {
-        if AssertUnwindSafe(backend.changed(&name)).catch_unwind().await.is_err() {
-            future::pending().await
-        }
-    }
-    .boxed()
 }
 
 impl State {

@@ -7,7 +7,7 @@ use tokio::sync::OnceCell;
 use super::Locker;
 use crate::{
     clock::Clock,
-    driver::{agenda::Agenda, keeper::Keeper, worker::work},
+    driver::{agenda::Agenda, keeper::Keeper, locker_state::LockerState, worker::work},
     observe::Observer,
     options::CheckedOptions,
     spi::Backend,
@@ -95,8 +95,10 @@ impl LockerBuilder {
     /// Makes the locker. Does no I/O.
     pub fn build(self) -> Locker {
         let Self { backend, clock, observers, token_base, gated, defaults } = self;
-        let keeper = Keeper::new(Agenda::new(clock, backend.descriptor(), observers, work));
+        let locker = LockerState::new(clock, &backend, token_base, observers);
+        let agenda = Agenda::new(locker, backend.descriptor(), work);
+        let keeper = Keeper::new(agenda, Arc::clone(&backend));
         let closed = Arc::new(OnceCell::new());
-        Locker { backend, keeper, token_base, gated, defaults, closed }
+        Locker { backend, keeper, gated, defaults, closed }
     }
 }

@@ -50,7 +50,6 @@ use crate::{
 pub struct Locker {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) keeper: Arc<Keeper>,
-    pub(crate) token_base: u64,
     pub(crate) gated: bool,
     pub(crate) defaults: Arc<CheckedOptions>,
     closed: Arc<OnceCell<()>>,

@@ -8,6 +8,7 @@ use std::{
 
 use super::Locker;
 use crate::{
+    ask,
     driver::agenda::Agenda,
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
@@ -35,7 +36,6 @@ impl Locker {
         Inspector {
             backend: Arc::clone(&self.backend),
             agenda: Arc::clone(self.keeper.agenda()),
-            token_base: self.token_base,
             op_timeout: self.defaults.limits.op_timeout,
         }
     }
@@ -53,7 +53,7 @@ impl Locker {
     /// If the call is dropped, the lock may or may not have been freed. A second call is harmless.
     pub async fn force_release(&self, name: &LockName, token: FencingToken) -> Result<Released> {
         self.open().map_err(|closed| self.explain(closed, "force release", name))?;
-        let Some(stored) = token.get().checked_sub(self.token_base) else {
+        let Some(stored) = token.get().checked_sub(self.keeper.locker().token_base) else {
             return Ok(Released::NotHeld);
         };
         let forcing = self.backend.force_release(name, FencingToken::new(stored));
@@ -66,7 +66,7 @@ impl Locker {
 
     /// The names of all kinds that begin with `prefix` and have a holder or a waiter, in order. An
     /// empty prefix lists all names. A name that is taken or freed meanwhile may be in the list or
-    /// not.
+    /// not. [Requests to release](Self::request_release) are not in the list.
     ///
     /// # Errors
     /// * [`ErrorKind::Unsupported`] if the backend can't list names.
@@ -98,6 +98,7 @@ impl Locker {
                     .map_err(explain)?,
             );
         }
+        names.retain(|name| !ask::is_ask(name));
         names.sort_unstable();
         names.dedup();
         Ok(names)
@@ -190,7 +191,6 @@ impl Locker {
 pub(crate) struct Inspector {
     backend: Arc<dyn Backend>,
     agenda: Arc<Agenda>,
-    token_base: u64,
     op_timeout: Duration,
 }
 
@@ -211,10 +211,10 @@ impl Inspector {
         inspection.waiters = inspection
             .waiters
             .map(|outside| outside.saturating_add(inside.try_into().unwrap_or(u64::MAX)));
+        let token_base = self.agenda.locker.token_base;
         for holder in &mut inspection.holders {
-            holder.token = holder
-                .token
-                .map(|token| FencingToken::new(token.get().saturating_add(self.token_base)));
+            holder.token =
+                holder.token.map(|token| FencingToken::new(token.get().saturating_add(token_base)));
         }
         Ok(inspection)
     }

@@ -38,6 +38,7 @@ static DESCRIPTOR: Descriptor = Descriptor {
         extend: true,
         transfer: true,
         raise_token: true,
+        tickets: true,
     },
     poll: Poll { min: POLL, max: POLL },
     takeover_delay: TAKEOVER_DELAY,

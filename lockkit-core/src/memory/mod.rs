@@ -34,6 +34,8 @@ mod shared;
 mod spi_tests;
 mod store;
 #[cfg(test)]
+mod ticket_tests;
+#[cfg(test)]
 mod world;
 
 pub use self::backend::Memory;

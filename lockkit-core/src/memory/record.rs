@@ -6,7 +6,7 @@ use crate::{
     clock::Tick,
     error::{Error, ErrorKind, Result},
     spi::{
-        Attempt, ClaimSpec, Grant, Holder, Inspection, Lease, LossReason, Mode, Occupancy,
+        Attempt, ClaimSpec, Grant, GrantId, Holder, Inspection, Lease, LossReason, Mode, Occupancy,
         QueuePolicy, Released, RenewalOutcome, Transferred, Wait, Wake,
     },
     token::{FencingToken, OwnerId},
@@ -145,6 +145,21 @@ impl Record {
         holding.token = holding.token.max(floor);
         *last_token = (*last_token).max(holding.token.get());
         Some(holding.token)
+    }
+
+    /// Makes a claim the owner of the grant that it resumes.
+    pub(super) fn resume(&mut self, spec: &ClaimSpec, from: &GrantId, now: Tick) -> Option<Grant> {
+        let is_meant = |holding: &&mut Holding| {
+            let is_its_own = holding.owner == spec.owner;
+            let is_resumed = from.is(holding.owner, holding.token) && holding.mode == spec.mode;
+            holding.lives(now) && (is_its_own || is_resumed)
+        };
+        let holding = self.holders.iter_mut().find(is_meant)?;
+        holding.owner = spec.owner;
+        holding.label.clone_from(&spec.label);
+        holding.wake = spec.wake.clone();
+        holding.extend(spec.ttl, now);
+        Some(holding.grant(now))
     }
 
     /// Whether this owner still holds its grant.

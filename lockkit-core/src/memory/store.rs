@@ -45,7 +45,8 @@ impl Store {
         }
     }
 
-    /// Grants the lock if it is this claim's turn. Otherwise queues the claim if it may wait.
+    /// Grants the lock if it is this claim's turn. Otherwise queues the claim if it may wait. A
+    /// claim that resumes a grant gets only that grant.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidOption`](crate::ErrorKind::InvalidOption) if present claims name another
@@ -57,6 +58,12 @@ impl Store {
         now: Tick,
         wakes: &mut Vec<Wake>,
     ) -> Result<Attempt> {
+        if let Some(from) = &spec.resumes {
+            let resumed =
+                self.change(&spec.name, now, wakes, |record, _| record.resume(spec, from, now));
+            let busy = Attempt::Busy { queued: false, retry_after: None };
+            return Ok(resumed.flatten().map_or(busy, Attempt::Granted));
+        }
         if self.records.len() >= self.sweep_at {
             self.sweep(now, wakes);
         }

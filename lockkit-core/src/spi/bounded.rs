@@ -1,11 +1,19 @@
 //! Bounds a request to a store, and catches its panic.
 
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, time::Duration};
+use std::{
+    any::Any,
+    future::{Future, pending},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
 
+use super::Backend;
 use crate::{
     error::{Error, ErrorKind, Result},
+    name::LockName,
     within::within,
 };
 
@@ -36,6 +44,15 @@ pub async fn bounded<T>(budget: Duration, request: impl Future<Output = Result<T
             Err(Error::new(ErrorKind::Unavailable, text).with_outcome_unknown())
         }
     }
+}
+
+/// Completes when the store reports a change of a name. If the backend panics, it reports nothing.
+pub(crate) fn change_of(backend: Arc<dyn Backend>, name: LockName) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        if AssertUnwindSafe(backend.changed(&name)).catch_unwind().await.is_err() {
+            pending().await
+        }
+    })
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

@@ -153,6 +153,9 @@ pub struct Capabilities {
     pub transfer: bool,
     /// A request can raise the token of a held grant.
     pub raise_token: bool,
+    /// A claim of another process can continue a held grant. Each claim must have a lease of its
+    /// own ([`LeaseScope::Claim`]).
+    pub tickets: bool,
 }
 
 impl Capabilities {
@@ -171,6 +174,7 @@ impl Capabilities {
         extend: false,
         transfer: false,
         raise_token: false,
+        tickets: false,
     };
 }
 

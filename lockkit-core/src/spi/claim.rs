@@ -37,6 +37,11 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// * Where the store can check it, a request that arrives after `op_timeout` does nothing.
     /// * It may follow an answered release of the same claim. If that release arrives a second
     ///   time, it must not end the grant of this attempt.
+    /// * A claim that [resumes](ClaimSpec::resumes) a grant does not compete. If the former owner
+    ///   still holds that grant in the claim's mode, the claim takes it over in one step. The token
+    ///   stays, the lease is whole, and owner and label are the claim's. Otherwise it answers
+    ///   `Busy`, and takes nothing, even if the lock is free.
+    ///
     /// # Errors
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
     /// applied.
@@ -79,6 +84,11 @@ pub trait Claim: fmt::Debug + Send + 'static {
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
     /// applied.
     async fn release(&mut self) -> Result<Released>;
+
+    /// Leaves the grant to a claim that will [resume](ClaimSpec::resumes) it. The core drops this
+    /// claim then, and does not release it. So the drop must not end the grant. By default there is
+    /// nothing to do. The core calls this only where the capability `tickets` is on.
+    fn leave_grant(&mut self) {}
 
     /// Completes when another attempt may succeed. The core calls it only while the claim waits. It
     /// is for clients whose watches are futures; other backends use the claim's [`Wake`].
@@ -203,11 +213,14 @@ pub struct ClaimSpec {
     /// A grant after a wait may have a shorter lease than `ttl`, because the core renews it long
     /// before the lease ends.
     pub short_lease: bool,
+    /// The grant that the claim continues, in the place of a grant of its own. The core sets it
+    /// only where the capability `tickets` is on. It is boxed, because few claims resume a grant.
+    pub resumes: Option<Box<GrantId>>,
 }
 
 impl ClaimSpec {
     /// A claim with the boot clock and without a label. It has a [`Wake`] that wakes nothing and a
-    /// caller that never leaves, and it asks for its whole lease.
+    /// caller that never leaves. It asks for its whole lease, and resumes no grant.
     #[must_use]
     pub fn new(
         name: LockName,
@@ -216,11 +229,37 @@ impl ClaimSpec {
         ttl: Duration,
         op_timeout: Duration,
     ) -> Self {
-        let label = None;
-        let clock = Clock::Boot;
-        let wake = Wake::none();
-        let caller = Caller::patient();
-        Self { name, owner, mode, ttl, op_timeout, label, clock, wake, caller, short_lease: false }
+        Self {
+            name,
+            owner,
+            mode,
+            ttl,
+            op_timeout,
+            label: None,
+            clock: Clock::Boot,
+            wake: Wake::none(),
+            caller: Caller::patient(),
+            short_lease: false,
+            resumes: None,
+        }
+    }
+}
+
+/// Names one grant of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GrantId {
+    /// The owner that the store knows.
+    pub owner: OwnerId,
+    /// The token of the grant, or a smaller one. A member of a quorum may have given the grant a
+    /// larger token than the quorum did.
+    pub token: FencingToken,
+}
+
+impl GrantId {
+    /// Whether a grant of this owner with this token is meant.
+    #[must_use]
+    pub fn is(&self, owner: OwnerId, token: FencingToken) -> bool {
+        self.owner == owner && self.token <= token
     }
 }
 

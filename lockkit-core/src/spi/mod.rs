@@ -39,8 +39,8 @@ pub use self::{
     caller::{Attendance, Caller},
     capability::{Capabilities, Descriptor, Exceptions, LeaseScope, Poll, RenewalPacing},
     claim::{
-        Attempt, Claim, ClaimSpec, Grant, LossReason, Mode, QueuePolicy, Released, RenewalOutcome,
-        Transferred, Wait,
+        Attempt, Claim, ClaimSpec, Grant, GrantId, LossReason, Mode, QueuePolicy, Released,
+        RenewalOutcome, Transferred, Wait,
     },
     diagnostic::{Diagnostic, Severity},
     inspection::{Holder, Inspection, Role},
@@ -50,4 +50,4 @@ pub use self::{
     server_clock::ServerClock,
     wake::{Wake, Wakeable},
 };
-pub(crate) use self::{lease::with_drift, note::check_noted};
+pub(crate) use self::{bounded::change_of, lease::with_drift, note::check_noted};

@@ -15,10 +15,7 @@ fn all_parts_of_a_url_are_used() {
     .unwrap();
     let opts = config.opts();
     assert_eq!((opts.ip_or_hostname(), opts.tcp_port(), opts.db_name()), ("h", 7, Some("db")));
-    assert_eq!(
-        (opts.user(), opts.pass(), opts.prefer_socket()),
-        (Some("us"), Some("p@ss"), false)
-    );
+    assert_eq!((opts.user(), opts.pass(), opts.prefer_socket()), (Some("us"), Some("p@ss"), false));
     assert_eq!((config.strategy, config.tables().prefix()), (Strategy::Pessimistic, "jobs"));
     assert_eq!((config.create_table, config.pool_size, config.strict_lease), (false, 3, true));
     assert_eq!(config.connect_timeout, Duration::from_millis(250));

@@ -11,6 +11,8 @@
 //!    all leases of the process that are due.
 //! 4. A release sets the end of the lease to zero, if the owner is the same. It calls the next
 //!    waiter of the process.
+//! 5. A claim that resumes a grant has its own statement instead of an attempt. If the row has the
+//!    former owner, the statement replaces that by the new owner, and leaves `fence` as it is.
 //!
 //! Readers, writers and permits have a row for each holder. In the place of step 1, a transaction
 //! of two statements decides. An attempt and a transfer carry the server's time after which
@@ -109,12 +111,17 @@ impl LeaseClaim {
             connection = self.connection() => connection?,
             () = self.spec.caller.gone() => return Ok(None),
         };
+        let former = self.spec.resumes.as_deref().copied();
         for _ in 0..2 {
             let not_after = self.store.pool.server_time(deadline);
             let sent = Clock::Boot.now();
             self.unanswered.attempt(connection.server(), deadline);
             let asked = self.asked(not_after);
-            let answer = self.store.acquire(&mut connection, self.form, &asked).await;
+            let store = &self.store;
+            let answer = match &former {
+                Some(former) => store.resume(&mut connection, self.form, &asked, former).await,
+                None => store.acquire(&mut connection, self.form, &asked).await,
+            };
             match &answer {
                 Ok(answer) if answer.is_known() => self.unanswered.answered(sent),
                 Err(error) if error.is_outcome_unknown() => {}

@@ -12,13 +12,15 @@
 //! - A holder counts until its row is deleted, even if its lease has ended. A renewal counts from the
 //!   start of its statement, so a late one may still extend that lease. No renewal extends a
 //!   candidate.
+//! - A claim that resumes a grant changes the owner of a holder, and raises the version. A server
+//!   that reads the holders meanwhile may find that holder under neither owner.
 
 #[cfg(test)]
 mod tests;
 
 use std::slice;
 
-use lockkit_core::spi::Mode;
+use lockkit_core::spi::{GrantId, Mode};
 use mysql_async::{self as my, Value};
 
 use super::{
@@ -45,6 +47,7 @@ pub(crate) struct HoldersSql {
     release: String,
     remove: String,
     raise: String,
+    resume: String,
 }
 
 impl HoldersSql {
@@ -59,7 +62,16 @@ impl HoldersSql {
              WHERE l.kind=? AND l.name=? AND h.owner=? AND h.expires_us>{NOW} AND {WRITABLE}",
             both(&lock, &holder)
         );
-        Self { lock, holder, known: KnownRows::default(), release, remove, raise }
+        // The owner is itself one of the two if an earlier reply was lost.
+        let resume = format!(
+            "UPDATE {} SET l.fence=GREATEST(l.fence+1,{NOW}),l.touched_us={NOW},\
+             h.fence=LAST_INSERT_ID(h.fence),h.label=?,h.expires_us=GREATEST(h.expires_us,{NOW}+?),h.owner=? \
+             WHERE l.kind=? AND l.name=? AND l.permits=? AND h.mode=? AND h.permits=? \
+             AND h.owner IN(?,?) AND (h.owner=? OR h.fence>=?) \
+             AND h.expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}",
+            both(&lock, &holder)
+        );
+        Self { lock, holder, known: KnownRows::default(), release, remove, raise, resume }
     }
 
     /// Asks for a grant. The answer is `None` if it makes no sense.
@@ -222,6 +234,35 @@ impl HoldersSql {
         let token = connection.run(&self.raise, params).await?.id;
         Ok(Some(token).filter(|token| *token > 0))
     }
+
+    /// Gives the grant of a former owner to the owner of `asked`, and returns its token. `None` if
+    /// neither owner has the grant in this mode, if the request came after its not-after time, or
+    /// if the server is no primary.
+    pub(crate) async fn resume(
+        &self,
+        connection: &mut Connection,
+        mode: Mode,
+        asked: &LockRequest<'_>,
+        former: &GrantId,
+    ) -> Result<Option<u64>, my::Error> {
+        let params = vec![
+            asked.label.into(),
+            asked.lease_us.into(),
+            asked.owner.into(),
+            asked.kind().into(),
+            asked.name.as_str().into(),
+            limit(mode).into(),
+            letter(mode).to_string().into(),
+            permits(mode).into(),
+            asked.owner.into(),
+            former.owner.to_string().into(),
+            asked.owner.into(),
+            former.token.get().into(),
+            asked.not_after_us.into(),
+        ];
+        let token = connection.run(&self.resume, params).await?.id;
+        Ok(Some(token).filter(|token| *token > 0))
+    }
 }
 
 /// Why there was no grant.
@@ -279,4 +320,9 @@ fn letter(mode: Mode) -> char {
 
 fn permits(mode: Mode) -> u32 {
     if let Mode::Permits { count, .. } = mode { count.get() } else { 1 }
+}
+
+/// The number of permits in the row of the name.
+fn limit(mode: Mode) -> u32 {
+    if let Mode::Permits { limit, .. } = mode { limit.get() } else { 0 }
 }

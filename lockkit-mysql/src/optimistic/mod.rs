@@ -58,6 +58,7 @@ impl Optimistic {
             names: true,
             extend: true,
             transfer: true,
+            tickets: true,
             raise_token: true,
             notes: true,
             time: true,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkit_core::spi::QueuePolicy;
+use lockkit_core::spi::{GrantId, QueuePolicy};
 use mysql_async::{self as my, Value};
 
 use crate::{
@@ -26,6 +26,7 @@ pub(crate) struct RowSql {
     transfer: String,
     transfer_or_free: String,
     raise: String,
+    resume: String,
 }
 
 impl RowSql {
@@ -41,6 +42,13 @@ impl RowSql {
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
              WHERE kind=? AND name=? AND owner=? AND expires_us>{NOW} AND {WRITABLE}"
         );
+        // The owner is itself one of the two if an earlier reply was lost.
+        let resume = format!(
+            "UPDATE {lock} SET fence=LAST_INSERT_ID(fence),label=?,touched_us={NOW},\
+             expires_us=GREATEST(expires_us,{NOW}+?),owner=? \
+             WHERE kind=? AND name=? AND (owner=? OR owner=? AND fence>=?) \
+             AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
+        );
         Self {
             acquire: acquire(&lock),
             acquire_known: acquire_known(&lock),
@@ -49,6 +57,7 @@ impl RowSql {
             transfer: transfer(&lock),
             transfer_or_free: transfer_or_free(&lock),
             raise,
+            resume,
         }
     }
 
@@ -166,6 +175,30 @@ impl RowSql {
         let params =
             vec![floor.into(), asked.kind().into(), asked.name.as_str().into(), asked.owner.into()];
         let token = connection.run(&self.raise, params).await?.id;
+        Ok(Some(token).filter(|token| *token > 0))
+    }
+
+    /// Gives the grant of a former owner to the owner of `asked`, and returns its token. `None` if
+    /// neither owner has the grant, if the request came after its not-after time, or if the server
+    /// is no primary.
+    pub(crate) async fn resume(
+        &self,
+        connection: &mut Connection,
+        asked: &LockRequest<'_>,
+        former: &GrantId,
+    ) -> Result<Option<u64>, my::Error> {
+        let params = vec![
+            asked.label.into(),
+            asked.lease_us.into(),
+            asked.owner.into(),
+            asked.kind().into(),
+            asked.name.as_str().into(),
+            asked.owner.into(),
+            former.owner.to_string().into(),
+            former.token.get().into(),
+            asked.not_after_us.into(),
+        ];
+        let token = connection.run(&self.resume, params).await?.id;
         Ok(Some(token).filter(|token| *token > 0))
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lockkit_core::{Clock, LockName, Result, spi::QueuePolicy};
+use lockkit_core::{
+    Clock, LockName, Result,
+    spi::{GrantId, QueuePolicy},
+};
 
 use super::{
     holders::HoldersSql,
@@ -133,6 +136,38 @@ impl Store {
                 answer => return self.pool.checked(answer, Phase::Write, "handing over"),
             }
         }
+    }
+
+    /// Gives the grant of a former owner to the claim that resumes it.
+    ///
+    /// # Errors
+    /// The outcome is unknown if the connection broke.
+    pub(crate) async fn resume(
+        &self,
+        connection: &mut Connection,
+        form: Form,
+        asked: &LockRequest<'_>,
+        former: &GrantId,
+    ) -> Result<Answer> {
+        let mut races = 0;
+        let token = loop {
+            let answer = match form {
+                Form::Row => self.row.resume(connection, asked, former).await,
+                Form::Holders(mode) => self.holders.resume(connection, mode, asked, former).await,
+            };
+            match answer {
+                Err(error) if error::is_race(&error) && races < RACES => {
+                    roll_back(connection).await?;
+                    races += 1;
+                }
+                answer => break self.pool.checked(answer, Phase::Write, "resuming")?,
+            }
+        };
+        if let Some(token) = token {
+            return Ok(Answer::Granted { token });
+        }
+        let is_late = self.pool.ask_time(connection).await? > asked.not_after_us;
+        Ok(if is_late { Answer::Late } else { Answer::Busy { left: None } })
     }
 
     /// Raises the token of a hold; `None` if the hold is not ours.

@@ -71,6 +71,12 @@ fn the_members_descriptors_are_put_together() {
     assert!(
         capabilities.exclusive && capabilities.names && capabilities.labels && capabilities.extend
     );
+    assert!(capabilities.tickets);
+    let unraised = change(|it| Descriptor {
+        capabilities: Capabilities { raise_token: false, ..it.capabilities },
+        ..it
+    });
+    assert!(!of(&[member(), unraised], Need::All).descriptor().capabilities.tickets);
     assert!(
         !(capabilities.shared || capabilities.permits || capabilities.fair || capabilities.push)
     );
@@ -101,6 +107,7 @@ fn c13_a_late_member_may_lack_nothing_that_the_quorum_claims() {
         (without(|can| can.extend = false), "no leases of another length"),
         (without(|can| can.labels = false), "no labels"),
         (without(|can| can.names = false), "no lists of names"),
+        (without(|can| can.tickets = false), "no tickets"),
         (breaks(Exceptions { async_failover: true, ..none }), "an asynchronous failover"),
         (
             breaks(Exceptions { connection_bound: true, ..none }),

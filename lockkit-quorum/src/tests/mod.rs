@@ -10,4 +10,5 @@ mod moves_storm;
 mod partial;
 mod storm;
 mod sweep;
+mod tickets;
 mod urls;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkit_core::{
     Clock, Error, ErrorKind, Result, Tick,
-    spi::{Attempt, Claim as _, Grant, Wait},
+    spi::{Attempt, Claim as _, Grant, GrantId, Wait},
 };
 use redis::{RedisResult, Value};
 
@@ -92,7 +92,8 @@ impl RedisClaim {
         destination: &Destination,
         deadline: Tick,
     ) -> Result<Option<Grant>> {
-        if self.unanswered.is_any() || !self.may_join_batch(destination) {
+        let resumes = self.spec.resumes.is_some();
+        if resumes || self.unanswered.is_any() || !self.may_join_batch(destination) {
             return Ok(None);
         }
         let sent = Clock::Boot.now();
@@ -194,6 +195,9 @@ impl RedisClaim {
     ) -> RedisResult<(Value, Option<Waited>)> {
         let not_after = destination.link.clock().at(deadline);
         self.unanswered.attempt(destination.sender().number(), not_after);
+        if let Some(former) = self.spec.resumes.as_deref() {
+            return Box::pin(self.send_resume(destination, former, not_after)).await;
+        }
         let (publish, channels) = self.store.channels(&destination.link, &self.keys);
         let liveness = millis(waiting::liveness(self.window()));
         let permits = self.permits.unwrap_or(Permits { count: 0, limit: 0 });
@@ -212,6 +216,31 @@ impl RedisClaim {
         let args = if self.permits.is_some() { &args[..] } else { &args[..8] };
         let call =
             Call { script: &self.family.scripts().acquire, keys: &self.keys.of(self.family), args };
+        destination.run_confirmed(&call, self.replicas()).await
+    }
+
+    /// Asks for the grant of a former owner, and for no other.
+    async fn send_resume(
+        &self,
+        destination: &Destination,
+        former: &GrantId,
+        not_after: i64,
+    ) -> RedisResult<(Value, Option<Waited>)> {
+        let owner = former.owner.to_string();
+        let token = former.token.get().to_string();
+        let permits = self.permits.unwrap_or(Permits { count: 0, limit: 0 });
+        let args = [
+            Arg::Text(&self.owner),
+            Arg::Number(self.lease),
+            Arg::Number(not_after),
+            Arg::Text(&owner),
+            Arg::Text(&token),
+            Arg::Number(permits.count.into()),
+            Arg::Number(permits.limit.into()),
+        ];
+        let args = if self.permits.is_some() { &args[..] } else { &args[..5] };
+        let call =
+            Call { script: &self.family.scripts().resume, keys: &self.keys.of(self.family), args };
         destination.run_confirmed(&call, self.replicas()).await
     }
 }

@@ -47,6 +47,12 @@ pub(crate) enum Call {
         first: bool,
         token: i64,
     },
+    /// By the owner after the one that made the ticket.
+    Resume {
+        lease: Tick,
+        not_after: Tick,
+        token: i64,
+    },
     /// Without `owned`, the client only leaves the queue. With `successor`, the client's next owner
     /// may have the lock. Without `waits`, the client has no place in the queue. The token is 0 if
     /// the client does not know it.
@@ -313,6 +319,11 @@ impl Redis {
                 let asked = [lease(ttl), until(not_after), first, publish, channels, text(token)];
                 ("transfer", [&[owner, next()][..], &asked].concat())
             }
+            Call::Resume { lease: ttl, not_after, token } => {
+                let former = Text::from(&self.names[who - CLIENTS][0][..32]);
+                let args = [owner, lease(ttl), until(not_after), former, text(token)];
+                ("resume", args.into_iter().chain(self.permits(who)).collect())
+            }
             Call::Refresh => ("refresh", vec![publish, channels, "1".into(), waiter, liveness]),
             Call::Release { unanswered, owned, successor, waits, token } => {
                 let unanswered = unanswered.map_or("0".into(), until);
@@ -407,16 +418,16 @@ fn read(call: Call, raw: &Raw) -> Answer {
     let first = number(&all, 0);
     let now = |at| tick(number(&all, at) / 1000);
     match (call, first) {
-        (Call::Acquire { .. }, 0) => Answer::Busy { now: now(1) },
+        (Call::Acquire { .. } | Call::Resume { .. }, 0) => Answer::Busy { now: now(1) },
         (Call::Acquire { lease, .. } | Call::Transfer { lease, .. }, token)
             if matches!(raw, Raw::Int(_)) =>
         {
             Answer::Granted { now: tick(token / 1000), lease, token }
         }
-        (Call::Acquire { .. }, 1) => {
+        (Call::Acquire { .. } | Call::Resume { .. }, 1) => {
             Answer::Granted { now: now(1), lease: ticks(number(&all, 2)), token: number(&all, 3) }
         }
-        (Call::Acquire { .. }, 2) => Answer::Late,
+        (Call::Acquire { .. } | Call::Resume { .. }, 2) => Answer::Late,
         (Call::Extend { .. }, -2 | -1) | (Call::Raise { .. }, -1) | (Call::Transfer { .. }, 0) => {
             Answer::Gone
         }

@@ -14,10 +14,15 @@ pub(crate) enum Phase {
     Holding,
     /// The claim has sent a transfer, and holds again if the answer comes in time.
     Moving,
+    /// The former owner has made a ticket, and the next one asks for its grant.
+    Resuming,
     /// The claim has given up, or its lease is over. It does not know yet that its release is
     /// final.
     Leaving,
     Done,
+    /// The release of the next owner is final, and no claim uses the ticket. The former owner's
+    /// grant stays until its lease ends.
+    Unused,
     Crashed,
 }
 
@@ -66,12 +71,15 @@ pub(crate) struct Client {
     /// The number of the present owner. `successor` is true if the next one may have the lock.
     pub(crate) owner: u8,
     successor: bool,
+    /// The token in a ticket that the present owner has not used so far, or 0.
+    pub(crate) ticket: i64,
     pub(crate) deadline: Tick,
     pub(crate) attempts: u8,
     pub(crate) refreshes: u8,
     pub(crate) extends: u8,
     pub(crate) raises: u8,
     pub(crate) transfers: u8,
+    pub(crate) resumes: u8,
     pub(crate) releases: u8,
 }
 
@@ -96,12 +104,14 @@ impl Client {
             floor: 0,
             owner: 0,
             successor: false,
+            ticket: 0,
             deadline: 0,
             attempts: rules.attempts,
             refreshes: rules.refreshes,
             extends: rules.extends,
             raises: rules.raises,
             transfers: rules.transfers,
+            resumes: rules.resumes,
             releases: rules.releases,
         }
     }
@@ -117,7 +127,7 @@ impl Client {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Done | Phase::Crashed)
+        matches!(self.phase, Phase::Done | Phase::Unused | Phase::Crashed)
     }
 
     /// True if no request is under way, or the claim no longer waits for it.
@@ -142,6 +152,12 @@ impl Client {
                 let not_after = now + self.offset + rules.op_timeout;
                 self.open = self.open.max(Some(not_after));
                 Call::Acquire { lease: rules.lease, not_after }
+            }
+            Phase::Resuming => {
+                self.resumes = self.resumes.checked_sub(1)?;
+                let not_after = now + self.offset + rules.op_timeout;
+                self.open = self.open.max(Some(not_after));
+                Call::Resume { lease: rules.lease, not_after, token: self.ticket }
             }
             // The renewal asks for a longer lease than an attempt does: nothing may shorten it.
             Phase::Holding if now < self.deadline => {
@@ -187,9 +203,13 @@ impl Client {
         Some(())
     }
 
+    /// True if no attempt may still arrive, and no other owner may have the lock.
+    fn is_settled(&self) -> bool {
+        self.open.is_none() && self.open_unanswered.is_none() && !self.successor
+    }
+
     pub(crate) fn transfer(&mut self, first: bool, rules: &Rules, now: Tick) -> Option<()> {
-        let settled = self.open.is_none() && self.open_unanswered.is_none() && !self.successor;
-        let may = settled || rules.flaw == Some(Flaw::TransferWithUnanswered);
+        let may = self.is_settled() || rules.flaw == Some(Flaw::TransferWithUnanswered);
         if !self.believes(now)
             || !Self::idle(self.asked, rules, now)
             || !may
@@ -201,6 +221,22 @@ impl Client {
         let not_after = now + self.offset + rules.op_timeout;
         self.ask(Call::Transfer { lease: rules.lease, not_after, first, token: self.token }, now);
         (self.phase, self.successor) = (Phase::Moving, true);
+        Some(())
+    }
+
+    /// Makes a ticket, and sends nothing. A renewal may still arrive that was not answered in time.
+    pub(crate) fn resume(&mut self, rules: &Rules, now: Tick) -> Option<()> {
+        if !self.believes(now)
+            || !Self::idle(self.asked, rules, now)
+            || !self.is_settled()
+            || self.resumes == 0
+            || self.owner + 1 >= OWNERS
+        {
+            return None;
+        }
+        (self.phase, self.asked) = (Phase::Resuming, None);
+        (self.owner, self.ticket) = (self.owner + 1, self.token);
+        (self.token, self.floor, self.deadline) = (0, 0, 0);
         Some(())
     }
 
@@ -216,8 +252,8 @@ impl Client {
     }
 
     pub(crate) fn leave(&mut self, rules: &Rules) -> Option<()> {
-        if !matches!(self.phase, Phase::Waiting | Phase::Holding) || self.attempts == rules.attempts
-        {
+        let may = matches!(self.phase, Phase::Waiting | Phase::Holding | Phase::Resuming);
+        if !may || self.attempts == rules.attempts {
             return None;
         }
         self.phase = Phase::Leaving;
@@ -254,6 +290,10 @@ impl Client {
         self.offset = skew;
         let start = if rules.flaw == Some(Flaw::DeadlineFromReply) { now } else { request.sent };
         match answer {
+            Answer::Busy { now } if self.phase == Phase::Resuming => {
+                self.settled(now);
+                self.phase = Phase::Leaving;
+            }
             Answer::Busy { now } => {
                 self.settled(now);
                 self.anchor = Some((request.sent, now));
@@ -264,7 +304,7 @@ impl Client {
                 if self.phase == Phase::Moving {
                     (self.owner, self.successor, self.floor) = (self.owner + 1, false, 0);
                     self.hold(token, start + lease, now);
-                } else if self.phase == Phase::Waiting {
+                } else if matches!(self.phase, Phase::Waiting | Phase::Resuming) {
                     self.hold(token, start + lease, now);
                 } else if self.believes(now) && token != self.token {
                     // The hold by proof lapsed early, and the attempt that was under way got the
@@ -292,7 +332,9 @@ impl Client {
                     self.attempts = self.attempts.max(1);
                 }
             }
-            Answer::Released { last: true } => self.phase = Phase::Done,
+            Answer::Released { last: true } => {
+                self.phase = if self.ticket == 0 { Phase::Done } else { Phase::Unused };
+            }
             Answer::Released { last: false } | Answer::Late | Answer::Refused => {}
         }
         self.settle();
@@ -362,7 +404,7 @@ impl Client {
 
     fn hold(&mut self, token: i64, deadline: Tick, now: Tick) {
         self.phase = if now < deadline { Phase::Holding } else { Phase::Leaving };
-        (self.token, self.deadline) = (token, deadline);
+        (self.token, self.deadline, self.ticket) = (token, deadline, 0);
     }
 
     /// An attempt was answered at this server time. That settles all earlier requests on this
@@ -382,13 +424,16 @@ impl Client {
         if self.phase == Phase::Leaving || self.is_over() {
             (self.deadline, self.extends, self.raises, self.transfers, self.floor) =
                 (0, 0, 0, 0, 0);
-            self.attempts = 0;
+            (self.attempts, self.resumes, self.ticket) = (0, 0, self.ticket.min(1));
         }
         if self.is_over() {
             self.replies.clear();
             (self.asked, self.token, self.open, self.open_unanswered, self.releases) =
                 (None, 0, None, None, 0);
-            (self.owner, self.successor) = (0, false);
+            self.successor = false;
+            if self.phase != Phase::Unused {
+                (self.owner, self.ticket) = (0, 0);
+            }
         }
     }
 }

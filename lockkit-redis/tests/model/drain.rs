@@ -35,14 +35,16 @@ impl Calm<'_> {
         let rules = &self.setting.rules;
         let crashed = self.world.clients.iter().filter(|client| client.phase == Phase::Crashed);
         let counted = crashed
-            .clone()
             .filter(|client| client.ear == Ear::Ghost || rules.pushes != Pushes::All)
             .count();
         let counted = Tick::try_from(counted).expect("few");
         // A crashed client may hold the lock for a whole lease. It may also be given the lock for a
         // window while it still counts as a listener. A release may have to wait for an unanswered
-        // attempt, and two ticks pass between polls.
-        let held = if crashed.count() > 0 { rules.lease + 2 } else { rules.window };
+        // attempt, and two ticks pass between polls. The grant of a ticket that no claim uses stays
+        // for a whole lease, too.
+        let keeps = |client: &Client| client.phase == Phase::Crashed || client.ticket != 0;
+        let kept = self.world.clients.iter().any(keeps);
+        let held = if kept { rules.lease + 2 } else { rules.window };
         let bound = held + counted * rules.window + rules.op_timeout + 2;
         if unanswered {
             for at in 0..self.world.clients.len() {
@@ -55,6 +57,7 @@ impl Calm<'_> {
                 (client.attempts, client.refreshes, client.releases, client.extends) =
                     (more, more, more, 0);
                 (client.raises, client.transfers) = (0, 0);
+                client.resumes = u8::from(client.phase == Phase::Resuming);
             }
             while self.go_on()? {}
             if self.world.clients.iter().all(Client::is_over) {

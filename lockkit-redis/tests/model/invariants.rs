@@ -46,6 +46,11 @@ pub(crate) fn state(world: &World, rules: &Rules, redis: &Redis) -> Check {
             ensure(view.owner != Some(at) && !holds, "a cancelled call left a lock")?;
             ensure(!view.knows(at), "a cancelled call left a place")?;
         }
+        if client.phase == Phase::Unused && world.skew >= 0 {
+            let owner = who(at, client.owner);
+            let holds = view.permits.has(owner, world.server_now());
+            ensure(view.holder != Some(owner) && !holds, "a cancelled call left a lock")?;
+        }
     }
     Ok(())
 }
@@ -86,6 +91,13 @@ impl Change<'_> {
         }
         self.lock_and_token()?;
         match (self.before.holder, self.after.holder) {
+            (Some(former), Some(new)) if self.moves(former, new) => {
+                let tokens = [self.before, self.after].map(|view| view.granted);
+                ensure(tokens[0] == tokens[1], "a resumed grant has another token")?;
+                let until = [self.before, self.after].map(|view| view.until);
+                ensure(until[0] <= until[1], "a lease was shortened")?;
+                self.whole_lease(self.after.until, rules)?;
+            }
             (old, Some(new)) if old != Some(new) => self.granted(new, rules)?,
             (Some(_), Some(holder)) => self.kept(holder)?,
             _ => {}
@@ -94,6 +106,17 @@ impl Change<'_> {
         self.places()?;
         self.left_free(rules)?;
         self.done()
+    }
+
+    /// True if a claim got the grant that it resumes.
+    pub(crate) fn moves(&self, former: usize, new: usize) -> bool {
+        let resumes = matches!(self.call, Call::Resume { .. });
+        resumes && new == self.by && former + CLIENTS == self.by
+    }
+
+    pub(crate) fn whole_lease(&self, until: Option<Tick>, rules: &Rules) -> Check {
+        let is_whole = until.is_some_and(|until| until - self.moment.now >= rules.lease);
+        ensure(is_whole, "a resumed grant has no whole lease")
     }
 
     /// Checks what every script must leave: the queue, the lock and its token fit together.
@@ -127,6 +150,7 @@ impl Change<'_> {
                     old == self.by || successor && old == self.by + CLIENTS
                 }
                 Call::Transfer { .. } => old == self.by,
+                Call::Resume { .. } => self.after.holder.is_some_and(|new| self.moves(old, new)),
                 _ => false,
             };
             ensure(
@@ -176,6 +200,12 @@ impl Change<'_> {
                     "the lock is free after a transfer, and no client waits",
                 )
             }
+            Call::Resume { not_after, .. } if self.moment.now > not_after => {
+                ensure(before == after, "a grant was resumed after not_after")
+            }
+            Call::Resume { .. } if before.holder.is_some_and(|old| old + CLIENTS == self.by) => {
+                ensure(after.holder == Some(self.by), "a grant was not resumed")
+            }
             Call::Raise { floor } if before.holder == Some(self.by) => ensure(
                 after.token == before.token.max(floor),
                 "the token is below the requested one",
@@ -184,7 +214,7 @@ impl Change<'_> {
         }
     }
 
-    fn client(&self) -> usize {
+    pub(crate) fn client(&self) -> usize {
         self.by % CLIENTS
     }
 
@@ -293,7 +323,7 @@ impl Change<'_> {
             Call::Transfer { first, not_after, .. } => {
                 first && self.before.holder == Some(self.by) && self.moment.now <= not_after
             }
-            Call::Extend { .. } | Call::Raise { .. } => false,
+            Call::Extend { .. } | Call::Raise { .. } | Call::Resume { .. } => false,
         }
     }
 

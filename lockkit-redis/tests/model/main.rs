@@ -44,6 +44,7 @@ const FEW: Setting = Setting {
         extends: 0,
         raises: 0,
         transfers: 0,
+        resumes: 0,
         releases: 1,
         pushes: Pushes::All,
         flaw: None,
@@ -67,6 +68,7 @@ const TWO: Setting = Setting {
         extends: 3,
         raises: 2,
         transfers: 2,
+        resumes: 0,
         releases: 3,
         pushes: Pushes::All,
         flaw: None,
@@ -89,6 +91,7 @@ const THREE: Setting = Setting {
         extends: 2,
         raises: 2,
         transfers: 2,
+        resumes: 0,
         releases: 3,
         pushes: Pushes::All,
         flaw: None,
@@ -115,6 +118,9 @@ const READERS: Setting = Setting {
     },
     ..TWO
 };
+/// Claims whose grant another owner resumes.
+const TICKETS: Setting = Setting { rules: Rules { resumes: 4, ..TWO.rules }, ..TWO };
+const PERMIT_TICKETS: Setting = Setting { rules: Rules { resumes: 4, ..PERMITS.rules }, ..PERMITS };
 const STEPPED: Setting = Setting { rules: WRITERS, ..CLOCK_STEPS };
 const WRITERS: Rules = Rules { permits: Some(Permits { counts: [2, 2, 2], limit: 2 }), ..COUNTED };
 /// The server refuses to send messages.
@@ -169,6 +175,25 @@ fn c1_c2_c4_c12_a_transfer_in_every_order() {
     every_order("a hand-over and a fault", &Setting { ticks: 1, faults: 1, rules, ..FEW });
     let rules = Rules { raises: 1, extends: 1, ..FEW.rules };
     every_order("a raised token", &Setting { ticks: 2, rules, ..FEW });
+}
+
+#[test]
+fn c1_c2_c4_c5_c9_a_ticket_in_every_order_and_on_walks() {
+    let permits = Some(Permits { counts: [1, 2, 1], limit: 2 });
+    for permits in [None, permits] {
+        let rules = Rules { resumes: 1, permits, ..FEW.rules };
+        every_order("a ticket", &Setting { ticks: 2, rules, ..FEW });
+        every_order("a ticket and a fault", &Setting { ticks: 1, faults: 1, rules, ..FEW });
+        let renewed = Rules { extends: 1, ..rules };
+        every_order("a renewal and a ticket", &Setting { ticks: 1, rules: renewed, ..FEW });
+    }
+    walks("tickets", &TICKETS, 1..2, 20_000);
+    walks("tickets for permits", &PERMIT_TICKETS, 1..2, 20_000);
+    for permits in [None, permits] {
+        let rules = Rules { resumes: 4, permits, ..COUNTED };
+        walks("a clock that steps", &Setting { rules, ..CLOCK_STEPS }, 5..6, 10_000);
+        walks("a clock that goes back", &Setting { rules, ..CLOCK_GOES_BACK }, 6..7, 10_000);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod batch;
 mod permits;
 mod scripts;
+mod tickets;
 
 use crate::{BATCHED, CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
 
@@ -85,6 +86,7 @@ pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = scripts::all();
     mutants.extend(batch::all().map(|mutant| Mutant { setting: Some(BATCHED), ..mutant }));
     mutants.extend(permits::all());
+    mutants.extend(tickets::all());
     mutants.extend(clients());
     let clock = client(
         Flaw::ProofWithoutClock,

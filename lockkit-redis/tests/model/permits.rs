@@ -2,7 +2,7 @@
 //! [`invariants`](crate::invariants).
 
 use crate::{
-    calls::{CLIENTS, Call, Tick, tick},
+    calls::{CLIENTS, Call, Tick, tick, who},
     fake::Store,
     invariants::{Change, Check, ensure},
     rules::{Permits, Rules},
@@ -27,6 +27,8 @@ pub(crate) struct View {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grant {
+    /// The number of the owner among all owners, and its client.
+    owner: usize,
     client: usize,
     until: Tick,
     count: i64,
@@ -45,8 +47,10 @@ impl View {
         let grant = |(owner, grant): (&_, &_)| {
             let (owner, grant): (&str, &str) = (owner, grant);
             let (count, token) = grant.split_once(':').expect("a count and a token");
+            let at = find(owner).expect("an owner");
             Grant {
-                client: find(owner).expect("an owner") % CLIENTS,
+                owner: at,
+                client: at % CLIENTS,
                 until: deadline(owner).map_or(Tick::MIN, |deadline| tick(deadline / 1000)),
                 count: count.parse().expect("a count"),
                 token: token.parse().expect("a token"),
@@ -76,6 +80,14 @@ impl View {
 
     pub(crate) fn holds(&self, client: usize, now: Tick) -> bool {
         self.of(client, now).is_some()
+    }
+
+    fn by_owner(&self, owner: usize, now: Tick) -> Option<&Grant> {
+        self.live(now).find(|grant| grant.owner == owner)
+    }
+
+    pub(crate) fn has(&self, owner: usize, now: Tick) -> bool {
+        self.by_owner(owner, now).is_some()
     }
 
     /// The clients that hold, and their tokens.
@@ -125,7 +137,7 @@ pub(crate) fn state(world: &World, rules: &Rules, permits: &Permits, view: &View
         }
         sum += permits.counts[at];
         ensure(sum <= permits.limit, "two owners believe that they hold")?;
-        let grant = view.of(at, now);
+        let grant = view.by_owner(who(at, client.owner), now);
         let grant = grant.ok_or("an owner that does not hold believes that it holds")?;
         let raised = client.floor > 0 && grant.token >= client.floor;
         ensure(grant.token == client.token || raised, "a holder's token is not the store's")?;
@@ -144,16 +156,16 @@ impl Change<'_> {
         for grant in after.live(now) {
             match before.of(grant.client, now) {
                 None => self.permits_granted(*grant, rules)?,
-                Some(old) => self.permits_kept(*old, *grant)?,
+                Some(old) => self.permits_kept(*old, *grant, rules)?,
             }
         }
         for old in before.live(now).filter(|old| !after.holds(old.client, now)) {
-            let by_owner = matches!(self.call, Call::Release { .. }) && old.client == self.by;
+            let by_owner = matches!(self.call, Call::Release { .. }) && old.owner == self.by;
             let by_force = matches!(self.call, Call::ForceRelease { token } if token == old.token);
             ensure(by_owner || by_force, "a client took another client's lock away")?;
         }
         // Otherwise, the grants of dead clients would pile up.
-        let changes = before.of(self.by, now).is_some() != after.of(self.by, now).is_some();
+        let changes = before.has(self.by, now) != after.has(self.by, now);
         ensure(
             !changes || after.live(now).count() == after.grants.len(),
             "a lapsed grant is left",
@@ -167,7 +179,7 @@ impl Change<'_> {
         let now = self.moment.now;
         let lease = grant.until - now;
         ensure(grant.token > self.top, "a grant didn't raise the token")?;
-        if self.by == grant.client && matches!(self.call, Call::Acquire { .. }) {
+        if self.by == grant.owner && matches!(self.call, Call::Acquire { .. }) {
             ensure(lease == rules.lease, "a grant's lease is not what was asked for")?;
         } else {
             ensure(lease == rules.window, "a hand-over has another lease than the claim window")?;
@@ -181,7 +193,7 @@ impl Change<'_> {
             )?;
         }
         let served = |waiter: &usize| {
-            *waiter == self.by && matches!(self.call, Call::Release { .. })
+            *waiter == self.client() && matches!(self.call, Call::Release { .. })
                 || self.after.permits.holds(*waiter, now)
         };
         let mut ahead = self.before.queue.iter().take_while(|waiter| **waiter != grant.client);
@@ -192,8 +204,13 @@ impl Change<'_> {
         ensure(!self.after.queue.contains(&grant.client), "a holder is still in the queue")
     }
 
-    fn permits_kept(&self, old: Grant, new: Grant) -> Check {
-        let own = new.client == self.by;
+    fn permits_kept(&self, old: Grant, new: Grant, rules: &Rules) -> Check {
+        let own = new.owner == self.by;
+        if self.moves(old.owner, new.owner) {
+            self.whole_lease(Some(new.until), rules)?;
+        } else {
+            ensure(old.owner == new.owner, "a client took another client's lock away")?;
+        }
         let raised = own && matches!(self.call, Call::Raise { .. });
         ensure(raised || new.token == old.token, "a retry changed the token")?;
         ensure(new.until >= old.until, "a lease was shortened")?;
@@ -203,14 +220,17 @@ impl Change<'_> {
     /// Permits stay free only if the first waiter that can have some needs more.
     fn permits_left_free(&self, rules: &Rules, permits: &Permits) -> Check {
         let now = self.moment.now;
-        let held = self.before.permits.holds(self.by, now);
+        let held = self.before.permits.holds(self.client(), now);
         let looks_after = match self.call {
             Call::Refresh | Call::Release { .. } | Call::ForceRelease { .. } => true,
             // If the answer to an earlier attempt was lost, the owner gets it again.
             Call::Acquire { not_after, .. } => now <= not_after && !held,
-            Call::Extend { .. } | Call::Raise { .. } | Call::Transfer { .. } => false,
+            Call::Extend { .. }
+            | Call::Raise { .. }
+            | Call::Transfer { .. }
+            | Call::Resume { .. } => false,
         };
-        let refused = self.moment.full && !self.before.queue.contains(&self.by);
+        let refused = self.moment.full && !self.before.queue.contains(&self.client());
         if !looks_after || rules.hurried || refused && matches!(self.call, Call::Acquire { .. }) {
             return Ok(());
         }
@@ -222,8 +242,16 @@ impl Change<'_> {
 
     fn permits_done(&self) -> Check {
         let now = self.moment.now;
-        let [before, after] = [self.before, self.after].map(|view| view.permits.of(self.by, now));
+        let [before, after] =
+            [self.before, self.after].map(|view| view.permits.by_owner(self.by, now));
         match (self.call, before, after) {
+            (Call::Resume { not_after, .. }, _, _) if now > not_after => {
+                ensure(self.before == self.after, "a grant was resumed after not_after")
+            }
+            (Call::Resume { .. }, None, None) => {
+                let left = self.after.permits.has(self.by - CLIENTS, now);
+                ensure(!left, "a grant was not resumed")
+            }
             (Call::Release { owned: true, .. }, _, Some(_)) => {
                 Err("the lock is held after its release")
             }

@@ -13,6 +13,7 @@ pub(crate) struct Rules {
     pub(crate) extends: u8,
     pub(crate) raises: u8,
     pub(crate) transfers: u8,
+    pub(crate) resumes: u8,
     pub(crate) releases: u8,
     pub(crate) pushes: Pushes,
     pub(crate) flaw: Option<Flaw>,

@@ -210,7 +210,8 @@ fn shrink(Found { broken, mut trace }: Found, setting: &Setting, redis: &mut Red
     }
     // A drain does more than the setting allows to a claim.
     let more = u8::MAX;
-    let rules = Rules { attempts: more, refreshes: more, releases: more, ..setting.rules };
+    let rules =
+        Rules { attempts: more, refreshes: more, releases: more, resumes: more, ..setting.rules };
     let calm = Setting { ticks: Tick::MAX, rules, ..*setting };
     let mut at = trace.len();
     while at > 0 {

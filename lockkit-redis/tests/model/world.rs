@@ -40,6 +40,8 @@ pub(crate) enum Step {
     SendRaise(usize),
     /// A transfer. The second value says whether waiters go first.
     SendTransfer(usize, bool),
+    /// A ticket. The client's next owner then asks for the grant.
+    Ticket(usize),
     Leave(usize),
     /// The server takes the client's next request.
     Take(usize),
@@ -64,6 +66,7 @@ impl Step {
             | Self::SendRefresh(at)
             | Self::SendRaise(at)
             | Self::SendTransfer(at, _)
+            | Self::Ticket(at)
             | Self::Leave(at)
             | Self::Take(at)
             | Self::TakeFull(at)
@@ -107,8 +110,8 @@ impl World {
 
     /// All steps that may follow, and more. A step that may not follow has no next world.
     pub(crate) fn steps(&self) -> impl Iterator<Item = Step> + use<> {
-        let of = |at| {
-            [
+        let of = |(at, tickets): (usize, bool)| {
+            let steps = [
                 Step::Send(at),
                 Step::Take(at),
                 Step::Hear(at),
@@ -125,11 +128,13 @@ impl World {
                 Step::Change(at, Ear::Ghost),
                 Step::Crash(at, Ear::Closed),
                 Step::Crash(at, Ear::Ghost),
-            ]
+            ];
+            steps.into_iter().chain(tickets.then_some(Step::Ticket(at)))
         };
+        let tickets: Vec<_> = self.clients.iter().map(|client| client.resumes > 0).collect();
         [Step::Tick, Step::ClockSteps, Step::Force]
             .into_iter()
-            .chain((0..self.clients.len()).flat_map(of))
+            .chain(tickets.into_iter().enumerate().flat_map(of))
     }
 
     /// The world after a step. It is an error if the step breaks a promise, and `None` if the step
@@ -152,6 +157,7 @@ impl World {
             Step::SendRefresh(at) => Ok(next.clients[at].refresh(rules, self.now)?),
             Step::SendRaise(at) => Ok(next.clients[at].raise(rules, self.now)?),
             Step::SendTransfer(at, first) => Ok(next.clients[at].transfer(first, rules, self.now)?),
+            Step::Ticket(at) => Ok(next.clients[at].resume(rules, self.now)?),
             Step::Leave(at) => Ok(next.clients[at].leave(rules)?),
             Step::Take(at) => next.take(at, false, rules, redis),
             Step::TakeFull(at) => {
@@ -213,6 +219,7 @@ impl World {
             Step::SendTransfer(at, _) => {
                 client(at).transfers > 0 && client(at).phase == Phase::Holding
             }
+            Step::Ticket(at) => client(at).phase == Phase::Holding,
             Step::Take(at) => !client(at).requests.is_empty(),
             Step::TakeFull(at) => self.faults > 0 && !client(at).requests.is_empty(),
             Step::TakeUnanswered(at) => !client(at).unanswered.is_empty(),

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
-    spi::{Attempt, Backend as _, ClaimSpec, Mode, Released, RenewalOutcome, Wait},
+    spi::{Attempt, Backend as _, ClaimSpec, GrantId, Mode, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::claims::given_up;
 use tokio::time::{sleep, timeout};
@@ -87,6 +87,34 @@ async fn c7_c10_a_full_server_ends_no_hold_of_any_kind() {
         // A reply was lost, so the holder asks again.
         assert_eq!(granted(holder.attempt(Wait::No).await).token, token, "{kind:?} {mode:?}");
         assert_eq!(holder.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
+        make_room(&store).await;
+    }
+}
+
+/// Catches a resume that compares the label with the owner's id, or whose first write needs memory.
+#[tokio::test]
+async fn c2_c10_a_full_server_moves_a_hold_of_any_kind_to_the_claim_that_resumes_it() {
+    let store = Store::start().await;
+    for (kind, mode) in holds() {
+        let mut spec = spec_of(kind, mode);
+        spec.label = Some("a:label".into());
+        let owner = spec.owner;
+        let mut former = store.redis.claim(spec).unwrap();
+        let token = granted(former.attempt(Wait::No).await).token;
+        fill(&store).await;
+        let mut spec = spec_of(kind, mode);
+        spec.ttl = TTL * 4;
+        spec.resumes = Some(Box::new(GrantId { owner, token }));
+        let mut heir = store.redis.claim(spec).unwrap();
+        for attempt in 0..2 {
+            let grant = granted(heir.attempt(Wait::No).await);
+            assert_eq!(grant.token, token, "{kind:?} {mode:?}, attempt {attempt}");
+            assert_eq!(lasts(grant.lease), TTL * 4, "{kind:?} {mode:?}, attempt {attempt}");
+        }
+        let renewed = former.renew(None).await.unwrap();
+        assert!(matches!(renewed, RenewalOutcome::Lost(_)), "{kind:?} {mode:?}: {renewed:?}");
+        assert_eq!(former.release().await.unwrap(), Released::NotHeld, "{kind:?} {mode:?}");
+        assert_eq!(heir.release().await.unwrap(), Released::Freed, "{kind:?} {mode:?}");
         make_room(&store).await;
     }
 }

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lockkit_core::{
     ErrorKind, FencingToken, Kind, LockName, OwnerId,
     spi::{
-        Backend as _, ClaimSpec, Mode, Note, Noted, QueuePolicy, Released, RenewalOutcome,
+        Backend as _, ClaimSpec, GrantId, Mode, Note, Noted, QueuePolicy, Released, RenewalOutcome,
         Transferred, Wait,
     },
 };
@@ -133,6 +133,33 @@ async fn c13_a_grant_that_a_frozen_replica_does_not_confirm_is_released() {
     thaw(&store, &replica).await;
     granted(claim.attempt(Wait::No).await);
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+/// Catches a resume that frees the lock, so that the ticket is used up in vain.
+#[tokio::test]
+async fn c5_a_resumed_grant_that_no_replica_confirms_stays_and_is_asked_for_again() {
+    let (store, replica) = replicated(QUERY).await;
+    let former = spec("a");
+    let owner = former.owner;
+    let mut former = store.redis.claim(former).unwrap();
+    let token = granted(former.attempt(Wait::No).await).token;
+    let mut heir = spec("a");
+    heir.resumes = Some(Box::new(GrantId { owner, token }));
+    let mut heir = store.redis.claim(heir).unwrap();
+    replica.pause().unwrap();
+    for _ in 0..2 {
+        let error = heir.attempt(Wait::No).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.is_outcome_unknown()),
+            (ErrorKind::Unavailable, true),
+            "{error}"
+        );
+        assert!(has_lock(&store.server, "a"));
+    }
+    thaw(&store, &replica).await;
+    assert_eq!(granted(heir.attempt(Wait::No).await).token, token);
+    assert_eq!(heir.release().await.unwrap(), Released::Freed);
+    assert!(!has_lock(&store.server, "a"));
 }
 
 #[tokio::test]

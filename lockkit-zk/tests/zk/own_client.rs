@@ -19,9 +19,8 @@ use crate::support::*;
 const LEASE: Duration = Duration::from_secs(12);
 
 async fn program_at(address: &str, lease: Duration) -> Client {
-    let connector = Client::connector()
-        .with_session_timeout(lease)
-        .with_connection_timeout(lease * 2 / 9);
+    let connector =
+        Client::connector().with_session_timeout(lease).with_connection_timeout(lease * 2 / 9);
     connector.connect(address).await.unwrap()
 }
 

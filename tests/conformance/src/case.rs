@@ -65,6 +65,7 @@ pub(crate) enum Ability {
     /// Notes and the time.
     Once,
     RaiseToken,
+    Tickets,
     Transfer,
     Time,
 }
@@ -78,6 +79,7 @@ impl Ability {
             Self::Notes => capabilities.notes,
             Self::Once => capabilities.notes && capabilities.time,
             Self::RaiseToken => capabilities.raise_token,
+            Self::Tickets => capabilities.tickets,
             Self::Transfer => capabilities.transfer,
             Self::Time => capabilities.time,
         }
@@ -93,6 +95,7 @@ impl fmt::Display for Ability {
             Self::Notes => "notes",
             Self::Once => "notes` and `time",
             Self::RaiseToken => "raise_token",
+            Self::Tickets => "tickets",
             Self::Transfer => "transfer",
             Self::Time => "time",
         })

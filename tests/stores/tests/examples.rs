@@ -25,12 +25,13 @@ use lockkit_fixture::{
 };
 
 /// The examples that take the URL of any store.
-const EXAMPLES: [&str; 12] = [
+const EXAMPLES: [&str; 14] = [
     "blocking",
     "cache_refresh",
     "hold_limits",
     "inventory",
     "leader",
+    "let_go",
     "lock_all",
     "once",
     "process_gate",
@@ -38,15 +39,20 @@ const EXAMPLES: [&str; 12] = [
     "rate_limit",
     "reentrant",
     "telemetry",
+    "ticket",
 ];
 /// Two examples take several URLs, one has its own store, and one reads its URL from a variable.
 const OTHERS: [&str; 4] = ["custom_backend", "quorum", "settings", "swap_backend"];
 
 /// The examples that a store can't run, and the text of its refusal.
-const LEFT_OUT: [(&str, &str, &str); 2] = [
+const LEFT_OUT: [(&str, &str, &str); 5] = [
+    ("file", "ticket", NO_TICKETS),
     ("mariadb-pessimistic", "cache_refresh", "does not support read/write locks"),
     ("mariadb-pessimistic", "rate_limit", "does not support semaphores"),
+    ("mariadb-pessimistic", "ticket", NO_TICKETS),
+    ("zookeeper", "ticket", NO_TICKETS),
 ];
+const NO_TICKETS: &str = "does not support tickets for another process";
 
 /// The bound for an example, which takes a few seconds.
 const LONGEST: Duration = Duration::from_secs(60);

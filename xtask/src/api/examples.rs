@@ -36,6 +36,7 @@ const MAIN: [(&str, &[&str]); 6] = [
             "OwnerId",
             "ReentrantMutex",
             "Registry",
+            "ReleaseRequest",
             "Renewal",
             "RwLock",
             "Semaphore",

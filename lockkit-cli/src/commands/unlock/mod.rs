@@ -7,17 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lockkit::{FencingToken, Released};
+use lockkit::{ErrorKind, FencingToken, LockOptions, MAX_REASON_BYTES, ReleaseRequest, Released};
 use serde_json::json;
 use tokio::time::timeout;
 
 use self::target::{Found, Target};
 use crate::{
-    asking,
     cli::{Format, OutputArguments, UnlockArguments},
     error::{Error, Result},
     exit::Exit,
     journal::host,
+    label::clean,
     output,
     signals::Signals,
     store::Store,
@@ -57,24 +57,22 @@ pub(crate) async fn unlock(
     failed.map(|()| Exit::Done)
 }
 
-/// Asks the holders to stop, and returns the tokens of those that did. The ask is visible while
-/// this runs.
+/// Asks the holders to stop, and returns the tokens of those that did.
 async fn ask(
     arguments: &UnlockArguments,
     store: &Store,
     output: &OutputArguments,
     target: &Target,
 ) -> Result<Vec<u64>> {
-    asking::is_possible(&store.locker)?;
     // lockkit listens for signals before there is an ask that they must take back.
     let signals = Signals::listen()?;
     let patience = arguments.wait;
     let reason = arguments.reason.as_deref().unwrap_or("no reason given");
-    let reason = format!("{reason} (lockkit unlock on {})", host());
-    let asking = tokio::select! {
-        asking = asking::ask(&store.locker, &target.name, target.filter, &reason, patience) => asking?,
+    let reason = clean(&format!("{reason} (lockkit unlock on {})", host()), MAX_REASON_BYTES);
+    let request = tokio::select! {
+        request = request(store, target, &reason, patience) => request?,
         error = interrupted(&signals) => {
-            // Removes the claim for the ask from the queue.
+            // Removes the claim for the request from the queue.
             let _ = timeout(LEAVING, store.locker.shutdown()).await;
             return Err(error);
         }
@@ -93,11 +91,32 @@ async fn ask(
             error = interrupted(&signals) => Err(error),
         }
     };
-    // The ask is taken back at once: the lock soon has another holder, who must not be asked.
-    let taken_back = asking.release().await;
+    // The request ends at once, because lockkit asks for nothing any more.
+    let withdrawn = request.withdraw().await;
     let gone = gone?;
-    taken_back?;
+    withdrawn?;
     Ok(gone)
+}
+
+/// Makes the request. If another operator's request lasts for longer than `patience`, that is an
+/// error.
+async fn request(
+    store: &Store,
+    target: &Target,
+    reason: &str,
+    patience: Duration,
+) -> Result<ReleaseRequest> {
+    let locker = store.locker.clone().with_defaults(LockOptions::new().with_wait(patience))?;
+    let name = &target.name;
+    match locker.request_release(name, target.grants, reason).await {
+        Err(error) if error.kind() == ErrorKind::Timeout => Err(Error::new(format!(
+            "another request has been freeing {name} for {patience:?}; wait until it ends"
+        ))),
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            Err(Error::new(format!("{error}; free the lock with --now")))
+        }
+        answer => Ok(answer?),
+    }
 }
 
 async fn wait_for(store: &Store, target: &Target, patience: Duration) -> Result<Vec<u64>> {

@@ -1,9 +1,8 @@
 //! Finds the grants that `lockkit unlock` frees.
 
-use lockkit::LockName;
+use lockkit::{FencingToken, Grants, LockName};
 
 use crate::{
-    asking::GrantFilter,
     cli::UnlockArguments,
     error::{Error, Result},
     view::{HolderView, LockView},
@@ -14,7 +13,7 @@ use crate::{
 pub(super) struct Target {
     pub(super) name: LockName,
     pub(super) short: String,
-    pub(super) filter: GrantFilter,
+    pub(super) grants: Grants,
     pub(super) holders: Vec<HolderView>,
 }
 
@@ -34,7 +33,8 @@ impl Target {
         let Some(token) = arguments.token else {
             let Some(view) = only(name, held)? else { return Ok(Found::Free) };
             let last = view.holders.iter().filter_map(|holder| holder.token).max();
-            return Ok(Found::Target(Self::new(view, GrantFilter::UpTo(last.unwrap_or_default()))));
+            let last = FencingToken::new(last.unwrap_or_default());
+            return Ok(Found::Target(Self::new(view, Grants::UpTo(last))));
         };
         let has_token = |holder: &HolderView| holder.token == Some(token);
         let who: Vec<_> = held.iter().flat_map(|view| view.holders.iter().map(who)).collect();
@@ -52,11 +52,11 @@ impl Target {
             }));
         };
         view.holders.retain(has_token);
-        Ok(Found::Target(Self::new(view, GrantFilter::Exactly(token))))
+        Ok(Found::Target(Self::new(view, Grants::Only(FencingToken::new(token)))))
     }
 
-    fn new(view: LockView, filter: GrantFilter) -> Self {
-        Self { name: view.full, short: view.name, filter, holders: view.holders }
+    fn new(view: LockView, grants: Grants) -> Self {
+        Self { name: view.full, short: view.name, grants, holders: view.holders }
     }
 
     pub(super) fn tokens(&self) -> impl Iterator<Item = u64> {

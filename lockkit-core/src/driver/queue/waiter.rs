@@ -24,7 +24,6 @@ pub(in crate::driver) struct Waiter {
     pub(in crate::driver) place: Ticket,
     /// The claim as which the task would hold the lock.
     spec: ClaimSpec,
-    token_base: u64,
     slot: Mutex<Slot>,
     pub(in crate::driver) signal: Notify,
 }
@@ -47,20 +46,8 @@ pub(in crate::driver) enum Slot {
 }
 
 impl Waiter {
-    pub(in crate::driver) fn new(
-        held: Arc<Held>,
-        place: Ticket,
-        spec: ClaimSpec,
-        token_base: u64,
-    ) -> Self {
-        Self {
-            held,
-            place,
-            spec,
-            token_base,
-            slot: Mutex::new(Slot::Waiting),
-            signal: Notify::new(),
-        }
+    pub(in crate::driver) fn new(held: Arc<Held>, place: Ticket, spec: ClaimSpec) -> Self {
+        Self { held, place, spec, slot: Mutex::new(Slot::Waiting), signal: Notify::new() }
     }
 
     pub(in crate::driver) fn name(&self) -> &LockName {
@@ -125,12 +112,13 @@ impl Waiter {
     ) -> Result<Tick, LiveClaim> {
         let held = &self.held;
         let now = held.locker().clock.now();
-        let Some(token) = grant.token.get().checked_add(self.token_base) else { return Err(claim) };
+        let token_base = held.locker().token_base;
+        let Some(token) = grant.token.get().checked_add(token_base) else { return Err(claim) };
         if held.extend(asked, grant.lease) <= now {
             return Err(claim);
         }
         let Ok(mut slot) = held.slot.try_lock() else { return Err(claim) };
-        held.record(claim.attachment(), Some(grant.owner.unwrap_or(owner)));
+        held.record(claim.attachment(), Some(grant.owner.unwrap_or(owner)), false);
         *slot = Some(claim);
         drop(slot);
         held.grant(FencingToken::new(token));

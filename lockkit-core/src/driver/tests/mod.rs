@@ -26,9 +26,11 @@ mod reentrant;
 mod release;
 mod renewal;
 mod renewal_pacing;
+mod requests;
 mod runtimes;
 mod shutdown;
 mod shutdown_races;
+mod tickets;
 mod tokens;
 mod traits;
 mod trouble;
@@ -136,11 +138,11 @@ impl World {
         Request {
             backend: &*self.locker.backend,
             keeper: &self.locker.keeper,
-            token_base: 0,
             gated: false,
             name: mutex.name(),
             mode: Mode::Exclusive,
             options,
+            resumes: None,
         }
     }
 

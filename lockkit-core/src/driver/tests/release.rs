@@ -4,8 +4,7 @@ use tokio::time::{self, Instant};
 
 use super::{World, manual, ms, options, secs};
 use crate::{
-    clock::Clock,
-    driver::{acquire::acquire, locker_state::LockerState, release::release_held, request::Bound},
+    driver::{acquire::acquire, release::release_held, request::Bound},
     error::ErrorKind,
     fake::{Fault, KINDS, Kind, Op},
     spi::{Descriptor, Exceptions, Released},
@@ -102,7 +101,7 @@ async fn c13_an_error_promises_the_end_of_a_lease_only_where_there_is_one() {
         exceptions: Exceptions { no_lease: true, ..Exceptions::NONE },
         ..Descriptor::new("x")
     };
-    let text = LockerState::new(Clock::Boot, &without, Vec::new()).last_resort;
+    let text = without.last_resort();
     assert!(!text.contains("lease"), "{text}");
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{World, ms};
 use crate::{
-    Error, Hold, LockGuard, Locker, Lost, Mutex, Once, RwLock, Semaphore, driver::held::Held,
-    fake::Kind,
+    Error, Grants, Hold, LockGuard, Locker, Lost, Mutex, Once, ReleaseRequest, RwLock, Semaphore,
+    TicketError, driver::held::Held, fake::Kind,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -21,14 +21,17 @@ fn values_can_be_shared_between_threads() {
     shared::<Lost>();
     shared::<Mutex>();
     shared::<Once>();
+    shared::<ReleaseRequest>();
     shared::<RwLock>();
     shared::<Semaphore>();
+    shared::<TicketError>();
 }
 
 #[expect(dead_code, reason = "that it compiles is the proof")]
 fn futures_can_be_spawned(
     mutex: &Mutex,
     guard: LockGuard,
+    leaving: LockGuard,
     rw_lock: &RwLock,
     semaphore: &Semaphore,
     once: &Once,
@@ -46,6 +49,7 @@ fn futures_can_be_spawned(
     send(rw_lock.write());
     send(semaphore.acquire_many(2));
     send(locker.shutdown());
+    send(locker.resume(""));
     send(guard.run(async {}));
     send(guard.renew());
     send(guard.lost().wait());
@@ -53,7 +57,10 @@ fn futures_can_be_spawned(
     send(guard.expiring(ms(1)).wait());
     send(guard.expiring(ms(1)).into_future());
     send(guard.extend(ms(100)));
+    send(guard.release_requested());
+    send(locker.request_release(guard.name(), Grants::All, ""));
     send(guard.release());
+    send(leaving.into_ticket());
 }
 
 #[tokio::test(start_paused = true)]

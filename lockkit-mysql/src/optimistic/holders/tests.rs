@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use lockkit_core::{Kind, LockName, url::StoreUrl};
+use lockkit_core::{FencingToken, Kind, LockName, OwnerId, url::StoreUrl};
 use lockkit_fixture::{SqlFlavor, SqlServer, on_both};
 use mysql_async::{
     Conn, Opts,
@@ -13,6 +13,7 @@ use super::*;
 use crate::{channel::Checkout, config::Config, connection::Outcome, pool::Pool, schema};
 
 on_both!(
+    c1_a_candidate_from_before_a_resume_gets_no_grant,
     c1_a_candidate_of_an_older_version_gets_no_grant,
     c1_a_grant_without_a_candidate_changes_nothing,
     c1_an_attempt_that_waited_for_a_grant_sees_it,
@@ -91,6 +92,17 @@ impl World {
         self.sql.raise(&mut self.connection, &asked, floor).await.unwrap()
     }
 
+    async fn resume(
+        &mut self,
+        owner: &str,
+        mode: Mode,
+        not_after_us: u64,
+        former: &GrantId,
+    ) -> Option<u64> {
+        let asked = asked(&self.name, owner, not_after_us);
+        self.sql.resume(&mut self.connection, mode, &asked, former).await.unwrap()
+    }
+
     /// Only the first statement of an attempt.
     async fn candidate(&mut self, owner: &str, mode: Mode, not_after_us: u64) -> Outcome {
         let sql = self.sql.candidate(mode, &asked(&self.name, owner, not_after_us));
@@ -140,6 +152,36 @@ async fn c1_a_candidate_of_an_older_version_gets_no_grant(flavor: SqlFlavor) {
     assert_eq!(world.owners().await, ["slow"]);
     assert_eq!(world.release("slow").await, Some(true));
     assert!(world.owners().await.is_empty());
+}
+
+/// Catches a resume that leaves the version, so that an attempt may miss the holder that moves.
+/// Also catches one that does not compare the mode, the limit, the owner, the token or the time.
+async fn c1_a_candidate_from_before_a_resume_gets_no_grant(flavor: SqlFlavor) {
+    for (kind, mode, others) in
+        [(Kind::RwLock, READ, &[WRITE][..]), (Kind::Semaphore, permit(2), &[permit(1), permit(3)])]
+    {
+        let mut world = World::on(flavor, kind).await;
+        let owner = OwnerId::new(1);
+        let token = world.granted(&owner.to_string(), mode).await;
+        assert_eq!(world.candidate("slow", mode, SOON).await.affected, 1);
+        let grant = |owner, token| GrantId { owner, token: FencingToken::new(token) };
+        let former = grant(owner, token);
+        for other in others {
+            assert_eq!(world.resume("heir", *other, SOON, &former).await, None, "{other:?}");
+        }
+        let other = grant(OwnerId::new(2), token);
+        assert_eq!(world.resume("heir", mode, SOON, &other).await, None);
+        let newer = grant(owner, token + 1);
+        assert_eq!(world.resume("heir", mode, SOON, &newer).await, None);
+        assert_eq!(world.resume("heir", mode, PAST, &former).await, None);
+        for _ in 0..2 {
+            assert_eq!(world.resume("heir", mode, SOON, &former).await, Some(token), "{mode:?}");
+        }
+        assert_eq!(world.resume("late", mode, SOON, &former).await, None, "the ticket is used");
+        assert_eq!(world.grant("slow", mode, SOON).await.id, 0, "{mode:?}");
+        assert_eq!(world.owners().await, ["heir", "slow"]);
+        assert_eq!(world.release("heir").await, Some(true));
+    }
 }
 
 /// As after Galera has undone the first statement. Catches a second statement that grants alone.

@@ -26,7 +26,9 @@ mod parts;
 mod permits;
 mod read_write;
 mod reentrant;
+mod request;
 mod shares;
+mod ticket;
 mod token;
 mod transfer;
 
@@ -63,6 +65,8 @@ pub fn all() -> impl Iterator<Item = Case> {
         note::CASES,
         once::CASES,
         reentrant::CASES,
+        request::CASES,
+        ticket::CASES,
     ]
     .into_iter()
     .flatten()

@@ -55,6 +55,10 @@ impl Claim for FaultyClaim {
         self.line.carry(Some(self.owner), Op::Release, self.inner.release()).await
     }
 
+    fn leave_grant(&mut self) {
+        self.inner.leave_grant();
+    }
+
     async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
         self.line.carry(Some(self.owner), Op::RaiseToken, self.inner.raise_token(floor)).await
     }

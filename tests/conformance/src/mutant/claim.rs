@@ -78,6 +78,7 @@ impl MutantClaim {
             }
             (Flaw::ExtendThatShortens, _) => self.end_what_is_over().await?,
             (Flaw::OneRuntime, _) => self.mutation.needs_its_home()?,
+            (Flaw::ResumeKeepsTheOwner, _) => return self.resumed_without_a_change().await,
             (Flaw::RetryReportsWholeLease, Some(grant)) => {
                 return Ok(Some(Attempt::Granted(Grant {
                     lease: Lease::For(self.spec.ttl),
@@ -89,10 +90,22 @@ impl MutantClaim {
         Ok(None)
     }
 
+    /// Finds the grant that the claim resumes, and leaves it to its owner.
+    async fn resumed_without_a_change(&mut self) -> Result<Option<Attempt>> {
+        let Some(from) = &self.spec.resumes else { return Ok(None) };
+        let holders = self.backend.inspect(&self.spec.name).await?.holders;
+        let is_held = holders.iter().any(|holder| holder.owner == Some(from.owner));
+        let grant = Grant::new(from.token, Lease::For(self.spec.ttl));
+        Ok(is_held.then_some(Attempt::Granted(grant)))
+    }
+
     /// The grant as the flaw reports it.
     async fn distorted(&mut self, mut grant: Grant) -> Result<Grant> {
         match self.flaw() {
             Flaw::ConstantToken => grant.token = FencingToken::new(7),
+            Flaw::ResumeRaisesTheToken if self.spec.resumes.is_some() => {
+                grant.token = FencingToken::new(grant.token.get() + 1);
+            }
             Flaw::TokenSharedByPermits => {
                 let holders = self.backend.inspect(&self.spec.name).await?.holders;
                 grant.token = holders.iter().find_map(|holder| holder.token).unwrap_or(grant.token);
@@ -259,6 +272,10 @@ impl Claim for MutantClaim {
             }
             _ => self.inner.release().await,
         }
+    }
+
+    fn leave_grant(&mut self) {
+        self.inner.leave_grant();
     }
 
     async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {

@@ -90,6 +90,12 @@ flaws! {
     RenewsOnce,
     /// A lost reply is reported as a failed request.
     ReplyLostIsFailed,
+    /// A claim that resumes a grant competes for a grant of its own.
+    ResumeCompetes,
+    /// A claim that resumes a grant leaves it to its owner.
+    ResumeKeepsTheOwner,
+    /// A resumed grant has a larger token.
+    ResumeRaisesTheToken,
     /// A retry of a granted attempt reports the whole lease, and not the remaining lease.
     RetryReportsWholeLease,
     /// A renewal takes longer than a short lease.

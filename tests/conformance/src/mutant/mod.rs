@@ -130,6 +130,7 @@ impl Mutant {
             }
             (Flaw::MuteStore, _) => spec.wake = Wake::none(),
             (Flaw::NoLease, _) => spec.ttl = ENDLESS,
+            (Flaw::ResumeCompetes, _) => spec.resumes = None,
             (Flaw::ReadersApart, Mode::Shared) => {
                 spec.name = renamed(&spec.name, &format!("readers of {}", spec.name.as_str()));
             }

@@ -96,6 +96,12 @@ const CAUGHT: &[(Flaw, &[&str])] = &[
         Flaw::ReplyLostIsFailed,
         &["c5_a_storm_of_faults_breaks_nothing", "c7_a_release_whose_reply_is_lost_is_freed"],
     ),
+    (Flaw::ResumeCompetes, &["c2_a_stale_ticket_takes_nothing"]),
+    (
+        Flaw::ResumeKeepsTheOwner,
+        &["c2_a_ticket_works_once", "c2_the_former_owner_can_do_nothing_after_a_resume"],
+    ),
+    (Flaw::ResumeRaisesTheToken, &["c2_a_ticket_moves_the_hold_with_its_token"]),
     (Flaw::RetryReportsWholeLease, &["c5_a_retry_reports_a_lease_that_the_store_has"]),
     (Flaw::SlowRenewal, &["c10_a_live_holder_keeps_it_for_many_leases"]),
     (Flaw::SlowRenewalIgnored, &["c10_slow_round_trips_end_no_hold"]),

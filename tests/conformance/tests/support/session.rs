@@ -51,6 +51,7 @@ fn descriptor() -> Descriptor {
     (capabilities.extend, capabilities.names) = (false, false);
     (capabilities.notes, capabilities.time) = (false, false);
     (capabilities.raise_token, capabilities.transfer) = (false, false);
+    capabilities.tickets = false;
     Descriptor { min_ttl: TIMEOUT, lease_scope: LeaseScope::Session, ..descriptor }
 }
 

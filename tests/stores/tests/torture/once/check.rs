@@ -79,8 +79,7 @@ pub(super) fn finds_each_fault() -> Result<(), Failed> {
     use Event::{Begins, Ends, Recorded};
 
     let verified = |events: &[(Event, u64, u64, u64)]| {
-        let line =
-            |&(event, slot, token, earlier)| Line { event, runner: 0, slot, token, earlier };
+        let line = |&(event, slot, token, earlier)| Line { event, runner: 0, slot, token, earlier };
         let lines: Vec<_> = events.iter().map(line).collect();
         let parsed = lines.iter().map(|line| Line::parse(&line.to_string()));
         assert!(parsed.eq(lines.iter().map(|line| Some(*line))), "{lines:?}");

@@ -115,9 +115,9 @@ impl Runner {
             OnceOutcome::Passed(run) if run.finished.is_some() => run.slot + 1,
             // Another runner has begun that slot, so it knew that all slots before are finished.
             OnceOutcome::Passed(run) => run.slot,
-            OnceOutcome::Unrecorded { .. }
-            | OnceOutcome::Failed { .. }
-            | OnceOutcome::Busy(_) => slot,
+            OnceOutcome::Unrecorded { .. } | OnceOutcome::Failed { .. } | OnceOutcome::Busy(_) => {
+                slot
+            }
         }
     }
 
