@@ -7,7 +7,7 @@
 
 use std::{env, process::Command};
 
-use lockkit::{ErrorKind, Locker, Result};
+use lockkit::{ErrorKind, Locker, Result, TicketError};
 use tokio::task::spawn_blocking;
 
 /// The environment variable with the ticket. Other users could read it among the arguments.
@@ -43,7 +43,8 @@ async fn main() -> Result<()> {
     let guard = mutex.lock().await?;
     println!("parent: it has the lock, with the token {}", guard.fencing_token());
     let hold = guard.hold();
-    let ticket = guard.into_ticket().await?; // an error on ZooKeeper and on files
+    // An error on ZooKeeper and on files.
+    let ticket = guard.into_ticket().await.map_err(TicketError::into_error)?;
     assert!(!hold.is_held(), "this process is no holder any more");
     assert!(mutex.try_lock().await?.is_none(), "but the lock is not free");
 

@@ -30,8 +30,7 @@ impl LockGuard {
     /// that attempt may still arrive.
     ///
     /// # Errors
-    /// The error has the guard: see [`TicketError::into_parts`]. If the error is converted, as by
-    /// `?`, the guard is dropped.
+    /// The error has the guard: see [`TicketError::into_parts`].
     ///
     /// * [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a store without the
     ///   capability [`tickets`](crate::spi::Capabilities::tickets), such as ZooKeeper. The lock
@@ -78,17 +77,16 @@ impl TicketError {
         &self.error
     }
 
+    /// The error, for a caller that gives the lock up: the guard is dropped.
+    #[must_use]
+    pub fn into_error(self) -> Error {
+        self.error
+    }
+
     /// The guard, and the error.
     #[must_use = "dropping the guard gives the lock up"]
     pub fn into_parts(self) -> (LockGuard, Error) {
         (self.guard, self.error)
-    }
-}
-
-/// Drops the guard.
-impl From<TicketError> for Error {
-    fn from(refused: TicketError) -> Self {
-        refused.error
     }
 }
 

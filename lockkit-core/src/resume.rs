@@ -21,14 +21,15 @@ impl Locker {
     /// label. [`max_hold`](crate::LockOptions::max_hold) begins anew.
     ///
     /// ```
-    /// use lockkit_core::Locker;
+    /// use lockkit_core::{Locker, TicketError};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> lockkit_core::Result<()> {
     /// let locker = Locker::memory();
     /// let guard = locker.mutex("orders/42")?.lock().await?;
     /// let token = guard.fencing_token();
-    /// let ticket = guard.into_ticket().await?; // for another process that uses the same store
+    /// // For another process that uses the same store.
+    /// let ticket = guard.into_ticket().await.map_err(TicketError::into_error)?;
     /// let guard = locker.resume(&ticket).await?;
     /// assert_eq!(guard.fencing_token(), token);
     /// guard.release().await?;

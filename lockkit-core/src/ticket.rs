@@ -8,7 +8,6 @@ use crate::{
     error::{Error, ErrorKind, Result},
     name::{Kind, LockName},
     spi::{GrantId, Mode},
-    token::FencingToken,
 };
 
 /// The mark of tickets, without the number of their format.
@@ -102,7 +101,7 @@ fn refused(text: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::token::OwnerId;
+    use crate::token::{FencingToken, OwnerId};
 
     fn ticket(kind: Kind, name: &str, mode: Mode) -> Ticket {
         let name = LockName::new(kind, name).unwrap();
@@ -152,7 +151,7 @@ mod tests {
             (format!("lockkit1.mutex.x.{owner}.7.1500000.a/b"), ErrorKind::InvalidOption),
             (format!("lockkit1.mutex.x.{owner}.+7.1500000.a"), ErrorKind::InvalidOption),
             (format!("lockkit1.mutex.x.{owner}.7.01.a"), ErrorKind::InvalidOption),
-            (format!("lockkit1.mutex.x.ff.7.1500000.a"), ErrorKind::InvalidOption),
+            ("lockkit1.mutex.x.ff.7.1500000.a".to_owned(), ErrorKind::InvalidOption),
             (format!("lockkit1.mutex.r.{owner}.7.1500000.a"), ErrorKind::InvalidOption),
             (format!("lockkit1.semaphore.x.{owner}.7.1500000.a"), ErrorKind::InvalidOption),
             (format!("lockkit1.semaphore.p3-2.{owner}.7.1500000.a"), ErrorKind::InvalidOption),

@@ -97,11 +97,11 @@ async fn settings_replace_the_parameters_of_the_url_and_keep_the_others() {
     let locker = json::<Settings>(text).unwrap().connect(&Registry::new()).await.unwrap();
     let expected = LockOptions::new().with_ttl(secs(9)).with_wait(secs(1)).with_label("cron");
     assert_eq!(*locker.defaults(), expected);
-    assert_eq!((locker.token_base, locker.gated), (1_000, false));
+    assert_eq!((locker.keeper.agenda().locker.token_base, locker.gated), (1_000, false));
     locker.shutdown().await.unwrap();
     let plain = json::<Settings>(r#"{"url": "memory://?token_base=7&process_gate=false"}"#);
     let locker = plain.unwrap().builder(&Registry::new()).await.unwrap().build();
-    assert_eq!((locker.token_base, locker.gated), (7, false));
+    assert_eq!((locker.keeper.agenda().locker.token_base, locker.gated), (7, false));
     locker.shutdown().await.unwrap();
 }
 

@@ -241,7 +241,7 @@ async fn c13_a_deadlock_is_told_as_the_end_of_the_transaction(flavor: SqlFlavor)
         locked
     };
     let (first, second) = tokio::join!(first, second);
-    let (Ok(_), Err(error)) | (Err(error), Ok(_)) = (&first, &second) else {
+    let ((Ok(_), Err(error)) | (Err(error), Ok(_))) = (&first, &second) else {
         panic!("{first:?} {second:?}")
     };
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -4,6 +4,7 @@ mod batch;
 mod permits;
 mod scripts;
 mod tickets;
+mod transfers;
 
 use crate::{BATCHED, CLOCK_STEPS, DENIED, drain::HANGS, rules::Flaw, world::Setting};
 
@@ -85,6 +86,7 @@ pub(crate) fn permit_batches_of_several() -> Vec<Mutant> {
 pub(crate) fn mutants() -> Vec<Mutant> {
     let mut mutants = scripts::all();
     mutants.extend(batch::all().map(|mutant| Mutant { setting: Some(BATCHED), ..mutant }));
+    mutants.extend(transfers::all());
     mutants.extend(permits::all());
     mutants.extend(tickets::all());
     mutants.extend(clients());

@@ -6,7 +6,7 @@ use tokio::time;
 
 use super::{TTL, World, manual, ms, options, secs};
 use crate::{
-    Clock, Error, FencingToken, LockGuard, Locker, LockerBuilder, LossReason,
+    Clock, FencingToken, LockGuard, Locker, LockerBuilder, LossReason,
     error::{ErrorKind, ErrorStatus},
     fake::{Fake, Fault, Kind, Op},
     options::LockOptions,
@@ -240,7 +240,7 @@ async fn c13_a_store_without_tickets_refuses_them_before_anything_changes() {
     guard.release().await.unwrap();
     // As by `?`.
     let guard = world.mutex("a").lock().await.unwrap();
-    let error = Error::from(guard.into_ticket().await.unwrap_err());
+    let error = guard.into_ticket().await.unwrap_err().into_error();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     world.clean("").await;
 }

@@ -40,7 +40,7 @@ async fn c7_a_holder_hears_a_request_and_lets_go(env: Env) {
         .expect_err("C2: the request reached the next holder");
     assert!(request.is_open());
     if env.descriptor().capabilities.names {
-        assert_eq!(a.names("").await.unwrap(), [name.clone()]);
+        assert_eq!(a.names("").await.unwrap(), std::slice::from_ref(&name));
     }
     request.withdraw().await.unwrap();
     let all = b.request_release(&name, Grants::All, "for all").await.unwrap();

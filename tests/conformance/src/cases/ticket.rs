@@ -240,7 +240,7 @@ async fn c10_a_resumed_hold_is_renewed(env: Env) {
         let b = turn.locker().await;
         let other = turn.lock(&env.locker().await, long());
         let guard = turn.take(&turn.lock(&a, turn.renewed())).await?;
-        let ticket = guard.into_ticket().await.map_err(|refused| loss_of(refused.into()))?;
+        let ticket = guard.into_ticket().await.map_err(|refused| loss_of(refused.into_error()))?;
         let guard = turn.answer(b.resume(&ticket)).await?;
         sleep(turn.ttl * 2).await;
         let held = guard.is_held();
