@@ -21,8 +21,15 @@ impl Common {
 
     /// Takes each value that is not set here from `base`.
     pub(crate) fn over(self, base: Self) -> Self {
+        let op_timeout = self.options.op_timeout().or(base.options.op_timeout());
+        let options = self.options.over(&base.options);
         Self {
-            options: self.options.over(&base.options),
+            // These are the defaults of one locker. So an op_timeout that is too long for the ttl
+            // is an error, and not left out as in the options of a lock.
+            options: match op_timeout {
+                Some(op_timeout) => options.with_op_timeout(op_timeout),
+                None => options,
+            },
             token_base: self.token_base.or(base.token_base),
             process_gate: self.process_gate.or(base.process_gate),
         }

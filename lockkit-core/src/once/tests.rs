@@ -248,8 +248,8 @@ async fn c5_a_slot_without_a_confirmed_record_is_unknown_and_runs_again() {
     assert_eq!(earlier.unwrap().token, output);
 }
 
-/// Catches a record that is given up as soon as any other note, or at the end of the lease that is
-/// known when the work ends. The outage is longer than both, and the lease is renewed meanwhile.
+/// Catches a record that is given up as soon as any other note. Also catches one that is given up
+/// at the end of the lease that is known when the work ends. The outage is longer than both, and the lease is renewed meanwhile.
 #[tokio::test(start_paused = true)]
 async fn c10_a_record_of_the_end_waits_for_the_store_while_the_lease_is_renewed() {
     let fake = fake();

@@ -47,7 +47,6 @@ pub(crate) struct HoldersSql {
     release: String,
     remove: String,
     raise: String,
-    resume: String,
 }
 
 impl HoldersSql {
@@ -62,16 +61,7 @@ impl HoldersSql {
              WHERE l.kind=? AND l.name=? AND h.owner=? AND h.expires_us>{NOW} AND {WRITABLE}",
             both(&lock, &holder)
         );
-        // The owner is itself one of the two if an earlier reply was lost.
-        let resume = format!(
-            "UPDATE {} SET l.fence=GREATEST(l.fence+1,{NOW}),l.touched_us={NOW},\
-             h.fence=LAST_INSERT_ID(h.fence),h.label=?,h.expires_us=GREATEST(h.expires_us,{NOW}+?),h.owner=? \
-             WHERE l.kind=? AND l.name=? AND l.permits=? AND h.mode=? AND h.permits=? \
-             AND h.owner IN(?,?) AND (h.owner=? OR h.fence>=?) \
-             AND h.expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}",
-            both(&lock, &holder)
-        );
-        Self { lock, holder, known: KnownRows::default(), release, remove, raise, resume }
+        Self { lock, holder, known: KnownRows::default(), release, remove, raise }
     }
 
     /// Asks for a grant. The answer is `None` if it makes no sense.
@@ -245,23 +235,28 @@ impl HoldersSql {
         asked: &LockRequest<'_>,
         former: &GrantId,
     ) -> Result<Option<u64>, my::Error> {
-        let params = vec![
-            asked.label.into(),
-            asked.lease_us.into(),
-            asked.owner.into(),
-            asked.kind().into(),
-            asked.name.as_str().into(),
-            limit(mode).into(),
-            letter(mode).to_string().into(),
-            permits(mode).into(),
-            asked.owner.into(),
-            former.owner.to_string().into(),
-            asked.owner.into(),
-            former.token.get().into(),
-            asked.not_after_us.into(),
-        ];
-        let token = connection.run(&self.resume, params).await?.id;
-        Ok(Some(token).filter(|token| *token > 0))
+        let LockRequest { lease_us, not_after_us, .. } = asked;
+        let former_owner = former.owner.to_string();
+        let [kind, name, label, owner, from] =
+            [asked.kind(), asked.name.as_str(), asked.label, asked.owner, &former_owner]
+                .map(|text| literal(text.as_bytes()));
+        // The owner is itself one of the two if an earlier reply was lost. The statement is not
+        // prepared, because that takes a request, and few connections resume twice.
+        let resume = format!(
+            "UPDATE {} SET l.fence=GREATEST(l.fence+1,{NOW}),l.touched_us={NOW},\
+             h.fence=LAST_INSERT_ID(h.fence),h.label={label},\
+             h.expires_us=GREATEST(h.expires_us,{NOW}+{lease_us}),h.owner={owner} \
+             WHERE l.kind={kind} AND l.name={name} AND l.permits={} AND h.mode='{}' AND h.permits={} \
+             AND h.owner IN({owner},{from}) AND (h.owner={owner} OR h.fence>={}) \
+             AND h.expires_us>{NOW} AND {NOW}<={not_after_us} AND {WRITABLE}",
+            both(&self.lock, &self.holder),
+            limit(mode),
+            letter(mode),
+            permits(mode),
+            former.token.get()
+        );
+        let steps = connection.script(&resume).await?;
+        Ok(steps.first().map(|step| step.outcome.id).filter(|token| *token > 0))
     }
 }
 

@@ -7,7 +7,7 @@ use mysql_async::{self as my, Value};
 
 use crate::{
     connection::Connection,
-    sql::{LEAST_TOKEN, NOW, WRITABLE},
+    sql::{LEAST_TOKEN, NOW, WRITABLE, literal, this},
     tables::Tables,
 };
 
@@ -26,7 +26,7 @@ pub(crate) struct RowSql {
     transfer: String,
     transfer_or_free: String,
     raise: String,
-    resume: String,
+    lock: String,
 }
 
 impl RowSql {
@@ -42,13 +42,6 @@ impl RowSql {
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
              WHERE kind=? AND name=? AND owner=? AND expires_us>{NOW} AND {WRITABLE}"
         );
-        // The owner is itself one of the two if an earlier reply was lost.
-        let resume = format!(
-            "UPDATE {lock} SET fence=LAST_INSERT_ID(fence),label=?,touched_us={NOW},\
-             expires_us=GREATEST(expires_us,{NOW}+?),owner=? \
-             WHERE kind=? AND name=? AND (owner=? OR owner=? AND fence>=?) \
-             AND expires_us>{NOW} AND {NOW}<=? AND {WRITABLE}"
-        );
         Self {
             acquire: acquire(&lock),
             acquire_known: acquire_known(&lock),
@@ -57,7 +50,7 @@ impl RowSql {
             transfer: transfer(&lock),
             transfer_or_free: transfer_or_free(&lock),
             raise,
-            resume,
+            lock,
         }
     }
 
@@ -187,19 +180,22 @@ impl RowSql {
         asked: &LockRequest<'_>,
         former: &GrantId,
     ) -> Result<Option<u64>, my::Error> {
-        let params = vec![
-            asked.label.into(),
-            asked.lease_us.into(),
-            asked.owner.into(),
-            asked.kind().into(),
-            asked.name.as_str().into(),
-            asked.owner.into(),
-            former.owner.to_string().into(),
-            former.token.get().into(),
-            asked.not_after_us.into(),
-        ];
-        let token = connection.run(&self.resume, params).await?.id;
-        Ok(Some(token).filter(|token| *token > 0))
+        let Self { lock, .. } = self;
+        let LockRequest { lease_us, not_after_us, .. } = asked;
+        let [label, owner, from] = [asked.label, asked.owner, &former.owner.to_string()]
+            .map(|text| literal(text.as_bytes()));
+        // The owner is itself one of the two if an earlier reply was lost. The statement is not
+        // prepared, because that takes a request, and few connections resume twice.
+        let resume = format!(
+            "UPDATE {lock} SET fence=LAST_INSERT_ID(fence),label={label},touched_us={NOW},\
+             expires_us=GREATEST(expires_us,{NOW}+{lease_us}),owner={owner} \
+             WHERE {} AND (owner={owner} OR owner={from} AND fence>={}) \
+             AND expires_us>{NOW} AND {NOW}<={not_after_us} AND {WRITABLE}",
+            this(asked.name),
+            former.token.get()
+        );
+        let steps = connection.script(&resume).await?;
+        Ok(steps.first().map(|step| step.outcome.id).filter(|token| *token > 0))
     }
 }
 

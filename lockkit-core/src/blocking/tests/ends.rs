@@ -48,8 +48,8 @@ fn a_shutdown_ends_the_waiting_calls_of_other_threads() {
     }
 }
 
-/// Catches a thread that ends with the locker, a thread that ends before it has released the lock
-/// of the last guard, and a thread that never ends.
+/// Catches a thread that ends with the locker, or before it has released the lock of the last
+/// guard, and a thread that never ends.
 #[test]
 fn c7_c10_a_guard_outlives_its_locker_and_its_drop_releases() {
     for kind in KINDS {

@@ -56,8 +56,8 @@ async fn c2_a_ticket_moves_a_hold_with_its_token() {
     let first = guard.owner();
     let ticket = guard.into_ticket().await.unwrap();
     assert!(!hold.is_held() && hold.remaining().is_zero());
-    assert_eq!(hold.renew().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(world.sizes(), (0, 0), "nothing is left to renew or to release");
+    assert_eq!(hold.renew().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(world.store.holder("a"), Some(first), "it stays taken");
     assert!(world.mutex("a").try_lock().await.unwrap().is_none());
 

@@ -22,7 +22,7 @@ async fn assert_ended(hold: &Hold) {
     assert!(hold.remaining().is_zero());
     let renewal = hold.renew().await.unwrap_err();
     assert_eq!((renewal.kind(), renewal.operation()), (ErrorKind::Lost, Some("renew")));
-    assert!(renewal.to_string().contains("released before"), "{renewal}");
+    assert!(renewal.to_string().contains("given up before"), "{renewal}");
     assert_eq!(hold.extend(TTL).await.unwrap_err().kind(), ErrorKind::Lost);
     let note = hold.write_note(&Note::default().next("late")).await.unwrap_err();
     assert_eq!(note.kind(), ErrorKind::Lost);
