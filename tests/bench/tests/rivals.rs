@@ -1,9 +1,11 @@
 //! Measures lockkit beside other locks on each store, and checks that each rival is measured in the
 //! cases that it can do.
 
+use std::time::Duration;
+
 use lockkit_bench::{
     Address, Options, Peer, Progress, WorkerCommand,
-    report::{Metric, Report, Scenario, Side, Verdict, markdown},
+    report::{Metric, Outcome, Report, Scenario, Side, Verdict, markdown},
     run,
 };
 use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
@@ -33,7 +35,23 @@ async fn measure(url: String, peer: Option<Peer>) -> Report {
     options.rounds = 2;
     options.only = vec![Scenario::Uncontended, Scenario::OwnNames, Scenario::HotName];
     options.peer = peer;
+    // A busy machine may leave a short slice no time for a grant.
+    for slice in [100, 1_000] {
+        options.slice = Duration::from_millis(slice);
+        let report = run(&options, &Silent, std::future::pending()).await.unwrap();
+        if report.outcomes.iter().all(has_grants) {
+            return report;
+        }
+    }
+    options.slice = Duration::from_secs(5);
     run(&options, &Silent, std::future::pending()).await.unwrap()
+}
+
+/// Whether a case that was measured got locks, in one round at least.
+fn has_grants(outcome: &Outcome) -> bool {
+    let Verdict::Measured { figures, .. } = &outcome.verdict else { return true };
+    let best = figures.get(&Metric::GrantsPerSecond).and_then(|series| series.max());
+    best.is_none_or(|best| best > 0.0)
 }
 
 /// The cases in which a side got locks.
@@ -41,9 +59,7 @@ fn cases(report: &Report, side: Side) -> Vec<(Scenario, Option<u32>)> {
     let mut cases = Vec::new();
     for outcome in report.outcomes.iter().filter(|outcome| outcome.side == side) {
         let Verdict::Measured { figures, .. } = &outcome.verdict else { panic!("{outcome:?}") };
-        // A busy machine may leave a short slice no time for a grant.
-        let best = figures[&Metric::GrantsPerSecond].max().unwrap();
-        assert!(best > 0.0, "{outcome:?}");
+        assert!(has_grants(outcome), "{outcome:?}");
         let fairness = figures.get(&Metric::MostOverLeast).and_then(|series| series.min());
         assert!(fairness.is_none_or(|ratio| ratio >= 1.0), "{outcome:?}");
         cases.push((outcome.scenario, outcome.case.tasks));
