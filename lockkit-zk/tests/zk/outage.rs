@@ -59,8 +59,9 @@ async fn c3_a_pause_shorter_than_the_lease_is_survived_and_a_longer_one_is_repor
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_a_restart_inside_the_session_timeout_is_survived_by_holder_and_waiter() {
     let server = lockkit_fixture::ZooKeeperServer::start_with(options()).unwrap();
-    // A busy machine takes many seconds to start a JVM.
-    let url = server.url() + "?session_timeout=5m&connect_timeout=60s";
+    // A busy machine takes many seconds to start a JVM. A server that starts may accept a connection
+    // and not answer, so there must be time for another one.
+    let url = server.url() + "?session_timeout=5m&connect_timeout=10s";
     let holding = locker(connect_in_the_end(&url).await);
     let waiting = locker(connect_in_the_end(&url).await);
     let holder = holding.mutex("a").unwrap().lock().await.unwrap();

