@@ -109,9 +109,9 @@ impl MySql {
     ///
     /// * The wait ends after the connection's `innodb_lock_wait_timeout`. lockkit has no timeout of
     ///   its own for this call. A task that holds a guard of the same mutex waits for itself.
-    /// * The lock has no lease, so no deadline tells the program when it is lost
-    ///   ([C3](lockkit_core::contract#c3-lease)). It is lost when the connection breaks. Then the
-    ///   commit fails, too.
+    /// * The lock has no lease, so the program learns of a loss from no deadline
+    ///   ([C3](lockkit_core::contract#c3-lease)). The server ends the lock when the connection
+    ///   breaks. Then the commit fails, too.
     /// * A program that vanishes without closing its connection keeps the lock
     ///   ([C9](lockkit_core::contract#c9-crash)) for the connection's `wait_timeout`.
     /// * Inspection shows a holder without owner and token, lists of names leave the name out, and

@@ -19,7 +19,7 @@ pub(super) struct Background {
     runtime: Handle,
     /// The process that has the thread.
     process: u32,
-    /// Its drop tells the thread that no handle and no guard is left.
+    /// The thread ends after its drop, because then no handle and no guard is left.
     _last: oneshot::Sender<()>,
 }
 
