@@ -136,11 +136,11 @@ impl Backend for ZooKeeper {
             return Err(error::ours(ErrorKind::Unsupported, reason));
         };
         let pool = Arc::clone(&self.pool);
-        let folder = self.layout.lock(&spec.name);
         if self.is_single(spec.name.kind()) {
+            let folder = self.layout.lock(&spec.name);
             return Ok(Box::new(UnfairClaim::new(pool, folder, spec)));
         }
-        Ok(Box::new(QueueClaim::new(pool, folder, role, spec)))
+        Ok(Box::new(QueueClaim::new(pool, role, spec)))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Inspection> {

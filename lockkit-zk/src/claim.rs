@@ -44,16 +44,21 @@ pub(crate) struct QueueClaim {
     pool: Arc<Pool>,
     spec: ClaimSpec,
     role: Role,
-    folder: String,
     claim_node: Option<ClaimNode>,
-    watching: Option<Watching>,
+    /// Boxed, because only a waiter has one.
+    watching: Option<Box<Watching>>,
     /// Our turn came. This holds for as long as our node exists.
     granted: bool,
 }
 
 impl QueueClaim {
-    pub(crate) fn new(pool: Arc<Pool>, folder: String, role: Role, spec: ClaimSpec) -> Self {
-        Self { pool, spec, role, folder, claim_node: None, watching: None, granted: false }
+    pub(crate) fn new(pool: Arc<Pool>, role: Role, spec: ClaimSpec) -> Self {
+        Self { pool, spec, role, claim_node: None, watching: None, granted: false }
+    }
+
+    /// The folder of the lock. It is not kept, because a program may hold very many locks.
+    fn folder(&self) -> String {
+        self.pool.config().layout().lock(&self.spec.name)
     }
 
     /// Takes a place in the queue, or finds the node of an earlier attempt. Returns the children of
@@ -82,26 +87,24 @@ impl QueueClaim {
     /// Makes the node and reads the queue in one round trip.
     async fn create(&mut self) -> Result<Option<Vec<String>>> {
         let stem = self.role.stem(&format!("{:032x}", rand::random::<u128>()));
-        let prefix = format!("{}/{stem}", self.folder);
+        let folder: Arc<str> = self.folder().into();
+        let prefix = format!("{folder}/{stem}");
         let reservation = self.pool.reservation(prefix.len() + SEQUENCE_DIGITS).await?;
         let session = Arc::clone(reservation.session());
         let config = self.pool.config();
         config.check_ttl(self.spec.ttl, session.timeout())?;
         session.ready(self.spec.op_timeout).await?;
         let claim_node = self.claim_node.insert(ClaimNode::new(reservation));
-        claim_node.add_cleanup(CleanupTask::QueueNode {
-            folder: self.folder.clone(),
-            stem,
-            path: None,
-        });
+        let cleanup = CleanupTask::Requested { folder: Arc::clone(&folder), stem: stem.into() };
+        claim_node.add_cleanup(cleanup);
         let client = session.client().inspect_err(|_| claim_node.settled())?;
         let request = Request {
-            folder: &self.folder,
+            folder: &folder,
             prefix: &prefix,
             data: record(&self.spec, false),
             acls: config.acl.acls(),
         };
-        let into = (self.spec.name.kind(), self.folder.as_str());
+        let into = (self.spec.name.kind(), &*folder);
         let answer =
             folder::send_into(&request, &client, config, self.pool.folders(), into).await?;
         let (path, created, children) = match answer {
@@ -113,10 +116,10 @@ impl QueueClaim {
                 return Err(session.failed(error, Phase::Write, "creating", &prefix));
             }
         };
-        claim_node.created(path, created, self.spec.wake.clone());
+        claim_node.created(path.into(), created, self.spec.wake.clone());
         match children {
             Ok(children) => Ok(Some(children)),
-            Err(error) => Err(session.failed(error, Phase::Write, "listing", &self.folder)),
+            Err(error) => Err(session.failed(error, Phase::Write, "listing", &folder)),
         }
     }
 
@@ -140,7 +143,7 @@ impl QueueClaim {
         for _ in 0..MOST_LOOKS {
             let children_now = match children.take() {
                 Some(children) => children,
-                None => match node_ref.list(&self.folder).await? {
+                None => match node_ref.list().await? {
                     Some(children) => children,
                     None => return Ok(None),
                 },
@@ -162,14 +165,15 @@ impl QueueClaim {
                 return Ok(Some(QUEUED));
             }
             let last = matches!(obstacle, Obstacle::Last(_));
-            match Watching::arm(&node_ref.session, &node_ref.client, &self.folder, obstacle).await?
+            match Watching::arm(&node_ref.session, &node_ref.client, node_ref.folder(), obstacle)
+                .await?
             {
                 Armed::Set(watching) => {
-                    self.watching = Some(watching);
+                    self.watching = Some(Box::new(watching));
                     return Ok(Some(QUEUED));
                 }
                 Armed::Behind(watching, children_now) => {
-                    self.watching = Some(watching);
+                    self.watching = Some(Box::new(watching));
                     children = Some(children_now);
                 }
                 Armed::Gone if last => return self.confirm(&node_ref).await,
@@ -184,7 +188,7 @@ impl QueueClaim {
     async fn has_news(&mut self, node_ref: &NodeRef) -> Result<bool> {
         match self.news(node_ref).await? {
             News::Nothing => return Ok(false),
-            News::Gone if self.watching.as_ref().is_some_and(Watching::is_for_last) => {
+            News::Gone if self.watching.as_ref().is_some_and(|watching| watching.is_for_last()) => {
                 self.granted = true
             }
             News::Gone | News::Changed => {}
@@ -200,7 +204,7 @@ impl QueueClaim {
             // Only the queue shows that the node ahead was granted.
             News::Nothing if matches!(self.role, Role::Permits { .. }) => Ok(News::Changed),
             News::Nothing => {
-                watching.probe(&node_ref.session, &node_ref.client, &self.folder).await
+                watching.probe(&node_ref.session, &node_ref.client, node_ref.folder()).await
             }
             news => Ok(news),
         }
@@ -246,10 +250,11 @@ impl QueueClaim {
         let session = self.pool.session().await?;
         session.ready(self.spec.op_timeout).await?;
         let client = session.client()?;
-        let failed = |error| session.failed(error, Phase::Read, "looking into", &self.folder);
+        let folder = self.folder();
+        let failed = |error| session.failed(error, Phase::Read, "looking into", &folder);
         // The count of the nodes is not enough: a node of another program is an error, not a
         // holder.
-        let children = match client.list_children(&self.folder).await {
+        let children = match client.list_children(&folder).await {
             Ok(children) => children,
             Err(ZkError::NoNode) => return Ok(false),
             Err(error) => return Err(failed(error)),
@@ -263,7 +268,7 @@ impl QueueClaim {
 
     fn queue(&self, children: Vec<String>) -> Result<Queue> {
         Queue::new(self.spec.name.kind(), children)
-            .map_err(|name| error::stranger(&self.folder, &name))
+            .map_err(|name| error::stranger(&self.folder(), &name))
     }
 
     fn loss(&self) -> LossReason {
@@ -274,7 +279,7 @@ impl QueueClaim {
 
     fn disagrees(&self, theirs: NonZeroU32) -> Error {
         let Role::Permits { limit, .. } = self.role else {
-            return error::stranger(&self.folder, "permits");
+            return error::stranger(&self.folder(), "permits");
         };
         let reason = format!(
             "other clients use the semaphore {} with a limit of {theirs} permits, and this claim \
@@ -303,7 +308,7 @@ impl Claim for QueueClaim {
         let reason = format!(
             "another client deletes lockkit's node in {:?} as soon as lockkit creates it; stop \
              that client",
-            self.folder
+            self.folder()
         );
         Err(error::ours(ErrorKind::Unavailable, reason))
     }
@@ -336,7 +341,8 @@ impl Claim for QueueClaim {
             .and_then(NodeRef::of);
         let Some(NodeRef { session, path, .. }) = node_ref else { return Ok(Noted::NotHeld) };
         // No other node ever has this name, and our node stays granted for as long as it exists.
-        match note::write(&session, &self.pool, &self.spec.name, &[(path, -1)], note).await? {
+        let proofs = [(path.to_string(), -1)];
+        match note::write(&session, &self.pool, &self.spec.name, &proofs, note).await? {
             Outcome::Noted(noted) => Ok(noted),
             Outcome::OtherVersion => Ok(Noted::NotHeld),
         }

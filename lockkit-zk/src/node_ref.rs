@@ -7,7 +7,7 @@ use zookeeper_client::{Client, Error as ZkError};
 
 use crate::{
     error::Phase,
-    session::{ClaimNode, Session},
+    session::{ClaimNode, Session, folder_of},
 };
 
 /// A node that was made, its session, and the client that reaches it.
@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct NodeRef {
     pub(crate) session: Arc<Session>,
     pub(crate) client: Arc<Client>,
-    pub(crate) path: String,
+    pub(crate) path: Arc<str>,
     /// The zxid that made the node: the fencing token.
     pub(crate) created: i64,
 }
@@ -23,7 +23,7 @@ pub(crate) struct NodeRef {
 impl NodeRef {
     /// Returns `None` until the node is known, and after the end of the session.
     pub(crate) fn of(claim_node: &ClaimNode) -> Option<Self> {
-        let path = claim_node.path()?.to_owned();
+        let path = Arc::clone(claim_node.path()?);
         let created = claim_node.created_by()?;
         let session = Arc::clone(claim_node.session());
         let client = session.client().ok()?;
@@ -33,6 +33,11 @@ impl NodeRef {
     /// The name of the node in its folder.
     pub(crate) fn node(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// The folder of the node.
+    pub(crate) fn folder(&self) -> &str {
+        folder_of(&self.path)
     }
 
     /// Whether the node is still there.
@@ -50,7 +55,8 @@ impl NodeRef {
     ///
     /// # Errors
     /// The server does not answer.
-    pub(crate) async fn list(&self, folder: &str) -> Result<Option<Vec<String>>> {
+    pub(crate) async fn list(&self) -> Result<Option<Vec<String>>> {
+        let folder = self.folder();
         match self.client.list_children(folder).await {
             Ok(children) => Ok(Some(children)),
             Err(ZkError::NoNode) => Ok(None),

@@ -58,7 +58,7 @@ impl UnfairClaim {
                 && node_ref.is_there().await?
             {
                 node_ref.session.ready(self.spec.op_timeout).await?;
-                let children = node_ref.list(&self.folder).await?.unwrap_or_default();
+                let children = node_ref.list().await?.unwrap_or_default();
                 return self.grant(&node_ref, &children).map(Some);
             }
         }
@@ -73,7 +73,7 @@ impl UnfairClaim {
         let config = self.pool.config();
         let unfair_node = UnfairNode::new(&self.folder);
         let claim_node = self.claim_node.insert(ClaimNode::new(reservation));
-        claim_node.add_cleanup(CleanupTask::UnfairNode(unfair_node.clone()));
+        claim_node.add_cleanup(CleanupTask::UnfairNode(Box::new(unfair_node.clone())));
         let client = session.client().inspect_err(|_| claim_node.settled())?;
         let record = Record::new(self.spec.owner, self.spec.label.as_deref()).to_bytes();
         let request =
@@ -84,7 +84,7 @@ impl UnfairClaim {
         {
             Ok((folder, children)) => {
                 claim_node.granted_by(folder.version);
-                claim_node.created(self.path.clone(), folder.mzxid, self.spec.wake.clone());
+                claim_node.created(self.path.as_str().into(), folder.mzxid, self.spec.wake.clone());
                 children
                     .map_err(|error| session.failed(error, Phase::Write, "listing", &self.folder))?
             }

@@ -53,20 +53,21 @@ impl ClaimNode {
     }
 
     /// The node's path, once it is known.
-    pub(crate) fn path(&self) -> Option<&str> {
-        self.node.as_ref().map(|node| node.node.path.as_str())
+    pub(crate) fn path(&self) -> Option<&Arc<str>> {
+        self.node.as_ref().map(|node| &node.node.path)
     }
 
     /// Records that the node was made. From now on the heartbeats check that it exists, and wake
     /// the claim if it does not.
-    pub(crate) fn created(&mut self, path: String, created: i64, wake: Wake) {
+    pub(crate) fn created(&mut self, path: Arc<str>, created: i64, wake: Wake) {
         match &mut self.cleanup {
-            Some(CleanupTask::QueueNode { path: known, .. }) => *known = Some(path.clone()),
             Some(CleanupTask::UnfairNode(_)) | None => {}
+            Some(cleanup) => *cleanup = CleanupTask::Queued { path: Arc::clone(&path) },
         }
         let shared = &self.session.shared;
         let cleanup = shared.borrowed.then(|| self.cleanup.clone()).flatten();
-        let node = Node { path, created, gone: false.into(), wake, cleanup: cleanup.clone() };
+        let boxed = cleanup.clone().map(Box::new);
+        let node = Node { path, created, gone: false.into(), wake, cleanup: boxed };
         self.node = Some(Watched::new(shared, node));
         // A close that comes later finds the node by itself.
         if shared.closing.load(Acquire) {
@@ -195,7 +196,7 @@ impl ClaimNode {
                 Ok(released)
             }
             Err(error) => {
-                let path = self.path().unwrap_or_default();
+                let path = self.path().map_or("", |path| &**path);
                 let error = self.session.failed(error, Phase::Write, "deleting", path);
                 if self.session.has_no_nodes() {
                     self.settled();

@@ -1,6 +1,8 @@
 //! The removal of a node from the tree. The claim's release runs it, or the session's actor if the
 //! release is given up.
 
+use std::sync::Arc;
+
 use lockkit_core::spi::Released;
 use zookeeper_client::{Client, Error, Stat};
 
@@ -10,21 +12,19 @@ use super::unfair_node::UnfairNode;
 /// number of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CleanupTask {
-    /// A node in a queue, which may have been made. No other claim's name begins with the stem.
-    QueueNode {
-        folder: String,
-        stem: String,
-        /// The path of the node, once it is known.
-        path: Option<String>,
-    },
+    /// A node in a queue, which may have been made. No other node's name begins with the stem.
+    Requested { folder: Arc<str>, stem: Box<str> },
+    /// A node in a queue that was seen. A program may hold very many of these, so they are small.
+    Queued { path: Arc<str> },
     /// The node of an unfair mutex, and the proof of its owner.
-    UnfairNode(UnfairNode),
+    UnfairNode(Box<UnfairNode>),
 }
 
 impl CleanupTask {
     pub(super) fn folder(&self) -> &str {
         match self {
-            Self::QueueNode { folder, .. } => folder,
+            Self::Requested { folder, .. } => folder,
+            Self::Queued { path } => folder_of(path),
             Self::UnfairNode(unfair_node) => unfair_node.folder(),
         }
     }
@@ -32,7 +32,8 @@ impl CleanupTask {
     /// Whether the node was never seen. Its request may still be under way.
     pub(super) fn is_unseen(&self) -> bool {
         match self {
-            Self::QueueNode { path, .. } => path.is_none(),
+            Self::Requested { .. } => true,
+            Self::Queued { .. } => false,
             Self::UnfairNode(unfair_node) => unfair_node.is_unseen(),
         }
     }
@@ -40,7 +41,8 @@ impl CleanupTask {
     /// Whether one of these names belongs to the node.
     pub(super) fn is_among(&self, children: &[String]) -> bool {
         children.iter().any(|name| match self {
-            Self::QueueNode { stem, .. } => name.starts_with(stem),
+            Self::Requested { stem, .. } => name.starts_with(&**stem),
+            Self::Queued { path } => path.rsplit('/').next() == Some(name),
             Self::UnfairNode(unfair_node) => unfair_node.is_beside(name),
         })
     }
@@ -49,14 +51,29 @@ impl CleanupTask {
     ///
     /// # Errors
     /// The server does not answer; the state is still unknown.
-    pub(super) async fn find(&mut self, client: &Client) -> Result<Option<(String, Stat)>, Error> {
+    pub(super) async fn find(
+        &mut self,
+        client: &Client,
+    ) -> Result<Option<(Arc<str>, Stat)>, Error> {
+        if let Self::UnfairNode(unfair_node) = self {
+            let found = unfair_node.find(client).await?;
+            return Ok(found.map(|(path, stat)| (path.into(), stat)));
+        }
+        let Some(path) = self.look(client).await? else { return Ok(None) };
+        Ok(client.check_stat(&path).await?.map(|stat| (path, stat)))
+    }
+
+    /// The path of a node in a queue. Looks for the node of a request without an answer.
+    async fn look(&mut self, client: &Client) -> Result<Option<Arc<str>>, Error> {
         match self {
-            Self::QueueNode { folder, stem, path } => {
-                *path = look_for(client, folder, stem).await?;
-                let Some(path) = path.clone() else { return Ok(None) };
-                Ok(client.check_stat(&path).await?.map(|stat| (path, stat)))
+            Self::Requested { folder, stem } => {
+                let Some(path) = look_for(client, folder, stem).await? else { return Ok(None) };
+                let path: Arc<str> = path.into();
+                *self = Self::Queued { path: Arc::clone(&path) };
+                Ok(Some(path))
             }
-            Self::UnfairNode(unfair_node) => unfair_node.find(client).await,
+            Self::Queued { path } => Ok(Some(Arc::clone(path))),
+            Self::UnfairNode(_) => Ok(None),
         }
     }
 
@@ -65,21 +82,21 @@ impl CleanupTask {
     /// # Errors
     /// The error of the server. Unless it is final, the removal may have been applied.
     pub(crate) async fn run(&mut self, client: &Client) -> Result<Released, Error> {
-        match self {
-            Self::QueueNode { folder, stem, path } => {
-                if path.is_none() {
-                    *path = look_for(client, folder, stem).await?;
-                }
-                let Some(path) = path else { return Ok(Released::NotHeld) };
-                match client.delete(path, None).await {
-                    Ok(()) => Ok(Released::Freed),
-                    Err(Error::NoNode) => Ok(Released::NotHeld),
-                    Err(error) => Err(error),
-                }
-            }
-            Self::UnfairNode(unfair_node) => unfair_node.free(client).await,
+        if let Self::UnfairNode(unfair_node) = self {
+            return unfair_node.free(client).await;
+        }
+        let Some(path) = self.look(client).await? else { return Ok(Released::NotHeld) };
+        match client.delete(&path, None).await {
+            Ok(()) => Ok(Released::Freed),
+            Err(Error::NoNode) => Ok(Released::NotHeld),
+            Err(error) => Err(error),
         }
     }
+}
+
+/// The folder of a node.
+pub(crate) fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 /// Looks for the name that begins with `stem`. The `sync` comes first, because a server that lags

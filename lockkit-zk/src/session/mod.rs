@@ -35,7 +35,7 @@ use zookeeper_client::{Client, SessionState};
 
 pub(crate) use self::{
     claim_node::ClaimNode,
-    cleanup_task::CleanupTask,
+    cleanup_task::{CleanupTask, folder_of},
     open::client as open_client,
     pool::Pool,
     proof::{BEATS, longest_lease},
@@ -338,7 +338,8 @@ impl Shared {
         // A claim adds its node under this lock, and looks at the mark after that.
         let nodes = lock(&self.nodes);
         let left = nodes.all();
-        lock(&self.cleanups).extend(left.iter().filter_map(|node| node.cleanup.clone()));
+        lock(&self.cleanups)
+            .extend(left.iter().filter_map(|node| node.cleanup.as_deref().cloned()));
         self.closing.store(true, std::sync::atomic::Ordering::Release);
         drop(nodes);
         self.work.notify_one();

@@ -12,12 +12,12 @@ use super::CleanupTask;
 /// A node of a claim.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) path: String,
+    pub(super) path: Arc<str>,
     pub(super) created: i64,
     pub(super) gone: AtomicBool,
     pub(super) wake: Wake,
-    /// The removal of the node from the tree.
-    pub(super) cleanup: Option<CleanupTask>,
+    /// The removal of the node from the tree. Only a session of the program needs it.
+    pub(super) cleanup: Option<Box<CleanupTask>>,
 }
 
 /// The nodes that heartbeats check.
@@ -63,7 +63,7 @@ mod tests {
 
     fn node(created: i64) -> Arc<Node> {
         Arc::new(Node {
-            path: String::new(),
+            path: "".into(),
             created,
             gone: AtomicBool::new(false),
             wake: Wake::none(),

@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn queue_node(stem: &str) -> CleanupTask {
-        CleanupTask::QueueNode { folder: FOLDER.to_owned(), stem: stem.to_owned(), path: None }
+        CleanupTask::Requested { folder: FOLDER.into(), stem: stem.into() }
     }
 
     #[tokio::test]
@@ -157,7 +157,7 @@ mod tests {
         let client = session.client().unwrap();
         let late = UnfairNode::new(FOLDER);
         let other = UnfairNode::new(FOLDER);
-        add_cleanup(&session, [CleanupTask::UnfairNode(late.clone())]).await;
+        add_cleanup(&session, [CleanupTask::UnfairNode(Box::new(late.clone()))]).await;
         late.make(&client, b"", Acls::anyone_all()).await.unwrap();
         becomes_empty(&session).await;
         // A node of another claim stays.
