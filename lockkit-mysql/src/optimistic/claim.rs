@@ -30,6 +30,7 @@ use lockkit_core::{
 };
 
 use super::{
+    hold::Hold,
     poller::poll,
     record::{Answer, Form, LockRequest, Predecessor, TokenRange, TransferAnswer},
     renewal::Renewal,
@@ -90,6 +91,10 @@ impl LeaseClaim {
     /// The values that the token may have; `None` if the claim holds nothing.
     fn tokens(&self) -> Option<TokenRange> {
         self.token.map(|token| (token, self.raised.unwrap_or(token)))
+    }
+
+    fn hold(&self, tokens: TokenRange) -> Hold {
+        Hold { name: self.spec.name.clone(), owner: self.owner.clone(), tokens }
     }
 
     fn asked(&self, not_after_us: u64) -> LockRequest<'_> {
@@ -262,15 +267,10 @@ impl Claim for LeaseClaim {
                 format!("the lease is {lease:?}, but this store records at most {LONGEST:?}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
-        let hold = Renewal {
-            name: self.spec.name.clone(),
-            owner: self.owner.clone(),
-            tokens,
-            has_holders: self.form != Form::Row,
-            lease,
-            op_timeout: self.spec.op_timeout,
-        };
-        self.store.renewals.renew(hold).await
+        let hold = self.hold(tokens);
+        let has_holders = self.form != Form::Row;
+        let op_timeout = self.spec.op_timeout;
+        self.store.renewals.renew(Renewal { hold, has_holders, lease, op_timeout }).await
     }
 
     async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {

@@ -6,8 +6,10 @@
 //! ends. A waiter holds no connection: one task looks at all locks from time to time, without
 //! locking their rows.
 
+mod batches;
 mod claim;
 mod gc;
+mod hold;
 mod holders;
 mod inspect;
 mod known;
