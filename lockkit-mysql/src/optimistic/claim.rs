@@ -10,7 +10,7 @@
 //! 3. A renewal moves the end of the lease, if owner and `fence` are the same. One statement renews
 //!    all leases of the process that are due.
 //! 4. A release sets the end of the lease to zero, if the owner is the same. It calls the next
-//!    waiter of the process.
+//!    waiter of the process. While the server is busy, one statement releases several locks.
 //! 5. A claim that resumes a grant has its own statement instead of an attempt. If the row has the
 //!    former owner, the statement replaces that by the new owner, and leaves `fence` as it is.
 //!
@@ -33,6 +33,7 @@ use super::{
     hold::Hold,
     poller::poll,
     record::{Answer, Form, LockRequest, Predecessor, TokenRange, TransferAnswer},
+    release::Outcome,
     renewal::Renewal,
     row::LONGEST,
     store::Store,
@@ -60,6 +61,9 @@ pub(crate) struct LeaseClaim {
     /// The owner that may have the lock instead of this one, after an unanswered transfer.
     successor: Option<String>,
     unanswered: UnansweredRequests,
+    /// Whether a release has joined a batch. If it failed, the next one is sent alone, so that it
+    /// delays others only once.
+    has_joined: bool,
     /// The place of this claim among the waiters of this process.
     place: Option<Place>,
 }
@@ -79,6 +83,7 @@ impl LeaseClaim {
             raised: None,
             successor: None,
             unanswered,
+            has_joined: false,
             place: None,
         }
     }
@@ -222,6 +227,34 @@ impl LeaseClaim {
         Err(error::late(self.spec.op_timeout))
     }
 
+    /// Releases the lock together with other claims, if the server is busy. A batch frees only what
+    /// certainly has no successor, and no request under way. `NotFreed` if there is no batch.
+    async fn release_together(&mut self) -> Result<Outcome> {
+        let is_plain =
+            self.form == Form::Row && self.successor.is_none() && !self.unanswered.is_any();
+        match self.tokens() {
+            Some(tokens) if is_plain && !self.has_joined && self.store.is_busy() => {
+                self.has_joined = true;
+                let hold = self.hold(tokens);
+                self.store.release_together(hold, self.spec.op_timeout).await
+            }
+            _ => Ok(Outcome::NotFreed),
+        }
+    }
+
+    /// Releases the lock, or what unanswered requests have left of it. The call has `spent` a part
+    /// of its time already. Returns the answer of [`Store::release`].
+    async fn release_alone(&mut self, spent: Duration) -> Result<Option<bool>> {
+        let is_final = self.unanswered.end(&self.store.pool, self.spec.op_timeout / 2).await;
+        let patience = (self.spec.op_timeout * 3 / 4).saturating_sub(spent);
+        let mut connection = self.store.pool.get(patience).await?;
+        let asked = self.asked(0);
+        let successor = self.successor.as_deref();
+        let found = self.store.release(&mut connection, self.form, &asked, successor).await?;
+        self.store.waiters.call_first(&self.spec.name);
+        if is_final { Ok(found) } else { Err(not_final()) }
+    }
+
     fn stand_in_line(&mut self) {
         self.place = Some(self.store.waiters.join(&self.spec));
     }
@@ -336,19 +369,34 @@ impl Claim for LeaseClaim {
         if self.token.is_none() && !self.unanswered.is_any() {
             return Ok(Released::NotHeld);
         }
-        let is_final = self.unanswered.end(&self.store.pool, self.spec.op_timeout / 2).await;
-        let mut connection = self.connection().await?;
-        let asked = self.asked(0);
-        let successor = self.successor.as_deref();
-        let found = self.store.release(&mut connection, self.form, &asked, successor).await?;
-        self.store.waiters.call_first(&self.spec.name);
-        if !is_final {
-            return Err(not_final());
-        }
+        let begun = Clock::Boot.now();
+        let outcome = self.release_together().await?;
+        let spent = begun.until(Clock::Boot.now());
+        let found = match outcome {
+            Outcome::Answered(found) => {
+                self.store.waiters.call_first(&self.spec.name);
+                found
+            }
+            Outcome::NotFreed => self.release_alone(spent).await?,
+            Outcome::InDoubt => {
+                let released = self.release_alone(spent).await;
+                let found = released.map_err(Error::with_outcome_unknown)?;
+                // The batch may have freed the lock before.
+                found.filter(|was_live| *was_live).map(Some).ok_or_else(in_doubt)?
+            }
+        };
+        self.has_joined = false;
         (self.token, self.raised, self.successor) = (None, None, None);
         self.unanswered.taken_back();
         Ok(if found == Some(true) { Released::Freed } else { Released::NotHeld })
     }
+}
+
+fn in_doubt() -> Error {
+    let reason = "this claim no longer has the lock, but a request that released several locks \
+                  was not answered in time, so it is not known when the lock was lost; release again \
+                  to find out";
+    error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
 }
 
 fn not_final() -> Error {
