@@ -379,10 +379,12 @@ impl Claim for LeaseClaim {
             }
             Outcome::NotFreed => self.release_alone(spent).await?,
             Outcome::InDoubt => {
-                let released = self.release_alone(spent).await;
-                let found = released.map_err(Error::with_outcome_unknown)?;
-                // The batch may have freed the lock before.
-                found.filter(|was_live| *was_live).map(Some).ok_or_else(in_doubt)?
+                let found = self.release_alone(spent).await;
+                match found.map_err(Error::with_outcome_unknown)? {
+                    Some(true) => Some(true),
+                    // The batch may have freed the lock before.
+                    _ => return Err(in_doubt()),
+                }
             }
         };
         self.has_joined = false;
@@ -393,9 +395,9 @@ impl Claim for LeaseClaim {
 }
 
 fn in_doubt() -> Error {
-    let reason = "this claim no longer has the lock, but a request that released several locks \
-                  was not answered in time, so it is not known when the lock was lost; release again \
-                  to find out";
+    let reason = "the request that freed several locks was not answered in time, and this claim no \
+                  longer has the lock, but it may have lost the lock before; release again to find \
+                  out";
     error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
 }
 
