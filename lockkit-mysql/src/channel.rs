@@ -152,6 +152,11 @@ impl Channel {
         try_join_all((0..self.0.size).map(|_| self.get(patience))).await.map(drop)
     }
 
+    /// How many connections tasks have at present.
+    pub(crate) fn in_use(&self) -> usize {
+        self.0.lock().in_use
+    }
+
     /// Gives out no more connections, and returns the idle ones.
     pub(crate) fn close(&self) -> Vec<Connection> {
         self.0.permits.close();

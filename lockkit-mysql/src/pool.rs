@@ -83,6 +83,11 @@ impl Pool {
         Ok(connection.with_drop_handler(statement_killer))
     }
 
+    /// How many connections are in use, without those of [`get_side`](Self::get_side).
+    pub(crate) fn in_use(&self) -> usize {
+        self.main.in_use()
+    }
+
     /// A connection for a short request, available also while all others hold locks.
     ///
     /// # Errors

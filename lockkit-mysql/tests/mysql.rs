@@ -41,6 +41,8 @@ mod reachable;
 mod readers;
 #[path = "mysql/refusal.rs"]
 mod refusal;
+#[path = "mysql/releases.rs"]
+mod releases;
 #[path = "mysql/rows.rs"]
 mod rows;
 #[path = "mysql/runtimes.rs"]

@@ -10,7 +10,7 @@
 //! 3. A renewal moves the end of the lease, if owner and `fence` are the same. One statement renews
 //!    all leases of the process that are due.
 //! 4. A release sets the end of the lease to zero, if the owner is the same. It calls the next
-//!    waiter of the process.
+//!    waiter of the process. While the server is busy, one statement releases several locks.
 //! 5. A claim that resumes a grant has its own statement instead of an attempt. If the row has the
 //!    former owner, the statement replaces that by the new owner, and leaves `fence` as it is.
 //!
@@ -30,8 +30,10 @@ use lockkit_core::{
 };
 
 use super::{
+    hold::Hold,
     poller::poll,
     record::{Answer, Form, LockRequest, Predecessor, TokenRange, TransferAnswer},
+    release::Outcome,
     renewal::Renewal,
     row::LONGEST,
     store::Store,
@@ -59,6 +61,9 @@ pub(crate) struct LeaseClaim {
     /// The owner that may have the lock instead of this one, after an unanswered transfer.
     successor: Option<String>,
     unanswered: UnansweredRequests,
+    /// Whether a release has joined a batch. If it failed, the next one is sent alone, so that it
+    /// delays others only once.
+    has_joined: bool,
     /// The place of this claim among the waiters of this process.
     place: Option<Place>,
 }
@@ -78,6 +83,7 @@ impl LeaseClaim {
             raised: None,
             successor: None,
             unanswered,
+            has_joined: false,
             place: None,
         }
     }
@@ -90,6 +96,10 @@ impl LeaseClaim {
     /// The values that the token may have; `None` if the claim holds nothing.
     fn tokens(&self) -> Option<TokenRange> {
         self.token.map(|token| (token, self.raised.unwrap_or(token)))
+    }
+
+    fn hold(&self, tokens: TokenRange) -> Hold {
+        Hold { name: self.spec.name.clone(), owner: self.owner.clone(), tokens }
     }
 
     fn asked(&self, not_after_us: u64) -> LockRequest<'_> {
@@ -217,6 +227,34 @@ impl LeaseClaim {
         Err(error::late(self.spec.op_timeout))
     }
 
+    /// Releases the lock together with other claims, if the server is busy. A batch frees only what
+    /// certainly has no successor, and no request under way. `NotFreed` if there is no batch.
+    async fn release_together(&mut self) -> Result<Outcome> {
+        let is_plain =
+            self.form == Form::Row && self.successor.is_none() && !self.unanswered.is_any();
+        match self.tokens() {
+            Some(tokens) if is_plain && !self.has_joined && self.store.is_busy() => {
+                self.has_joined = true;
+                let hold = self.hold(tokens);
+                self.store.release_together(hold, self.spec.op_timeout).await
+            }
+            _ => Ok(Outcome::NotFreed),
+        }
+    }
+
+    /// Releases the lock, or what unanswered requests have left of it. The call has `spent` a part
+    /// of its time already. Returns the answer of [`Store::release`].
+    async fn release_alone(&mut self, spent: Duration) -> Result<Option<bool>> {
+        let is_final = self.unanswered.end(&self.store.pool, self.spec.op_timeout / 2).await;
+        let patience = (self.spec.op_timeout * 3 / 4).saturating_sub(spent);
+        let mut connection = self.store.pool.get(patience).await?;
+        let asked = self.asked(0);
+        let successor = self.successor.as_deref();
+        let found = self.store.release(&mut connection, self.form, &asked, successor).await?;
+        self.store.waiters.call_first(&self.spec.name);
+        if is_final { Ok(found) } else { Err(not_final()) }
+    }
+
     fn stand_in_line(&mut self) {
         self.place = Some(self.store.waiters.join(&self.spec));
     }
@@ -262,15 +300,10 @@ impl Claim for LeaseClaim {
                 format!("the lease is {lease:?}, but this store records at most {LONGEST:?}");
             return Err(error::ours(ErrorKind::InvalidOption, reason));
         }
-        let hold = Renewal {
-            name: self.spec.name.clone(),
-            owner: self.owner.clone(),
-            tokens,
-            has_holders: self.form != Form::Row,
-            lease,
-            op_timeout: self.spec.op_timeout,
-        };
-        self.store.renewals.renew(hold).await
+        let hold = self.hold(tokens);
+        let has_holders = self.form != Form::Row;
+        let op_timeout = self.spec.op_timeout;
+        self.store.renewals.renew(Renewal { hold, has_holders, lease, op_timeout }).await
     }
 
     async fn raise_token(&mut self, floor: FencingToken) -> Result<Option<FencingToken>> {
@@ -336,19 +369,36 @@ impl Claim for LeaseClaim {
         if self.token.is_none() && !self.unanswered.is_any() {
             return Ok(Released::NotHeld);
         }
-        let is_final = self.unanswered.end(&self.store.pool, self.spec.op_timeout / 2).await;
-        let mut connection = self.connection().await?;
-        let asked = self.asked(0);
-        let successor = self.successor.as_deref();
-        let found = self.store.release(&mut connection, self.form, &asked, successor).await?;
-        self.store.waiters.call_first(&self.spec.name);
-        if !is_final {
-            return Err(not_final());
-        }
+        let begun = Clock::Boot.now();
+        let outcome = self.release_together().await?;
+        let spent = begun.until(Clock::Boot.now());
+        let found = match outcome {
+            Outcome::Answered(found) => {
+                self.store.waiters.call_first(&self.spec.name);
+                found
+            }
+            Outcome::NotFreed => self.release_alone(spent).await?,
+            Outcome::InDoubt => {
+                let found = self.release_alone(spent).await;
+                match found.map_err(Error::with_outcome_unknown)? {
+                    Some(true) => Some(true),
+                    // The batch may have freed the lock before.
+                    _ => return Err(in_doubt()),
+                }
+            }
+        };
+        self.has_joined = false;
         (self.token, self.raised, self.successor) = (None, None, None);
         self.unanswered.taken_back();
         Ok(if found == Some(true) { Released::Freed } else { Released::NotHeld })
     }
+}
+
+fn in_doubt() -> Error {
+    let reason = "the request that freed several locks was not answered in time, and this claim no \
+                  longer has the lock, but it may have lost the lock before; release again to find \
+                  out";
+    error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
 }
 
 fn not_final() -> Error {

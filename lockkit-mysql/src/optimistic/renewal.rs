@@ -1,18 +1,14 @@
 //! Sends the renewals that are due together as one statement.
 
 use std::{
-    collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use futures_util::{
-    FutureExt as _,
-    future::{BoxFuture, Shared, WeakShared},
-};
+use futures_util::FutureExt as _;
 use lockkit_core::{
-    Clock, Error, ErrorKind, LockName, Result, Tick,
+    Clock, Error, ErrorKind, Result, Tick,
     spi::{Lease, LossReason, RenewalOutcome},
 };
 use mysql_async as my;
@@ -21,14 +17,17 @@ use tokio::{
     time,
 };
 
-use super::record::TokenRange;
+use super::{
+    batches::{Batches, Members, lock},
+    hold::{Found, Hold, any_of},
+};
 use crate::{
     channel::Checkout,
     connection::Connection,
     error::{self, Phase},
     handshake::value,
     pool::Pool,
-    sql::{NOW, WRITABLE, literal},
+    sql::{NOW, WRITABLE},
 };
 
 /// How many holds one statement renews at most, because it locks their rows until it is done.
@@ -40,9 +39,7 @@ const WHAT: &str = "renewing leases";
 /// The renewal of one hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewal {
-    pub(crate) name: LockName,
-    pub(crate) owner: String,
-    pub(crate) tokens: TokenRange,
+    pub(crate) hold: Hold,
     /// Whether the hold has a row of its own. Otherwise it is the lock's row.
     pub(crate) has_holders: bool,
     pub(crate) lease: Duration,
@@ -61,25 +58,16 @@ struct Sort {
 
 /// One outcome for each hold, in their order. The error is `None` if another transaction has locked
 /// one of the rows.
-type Answer = Arc<Result<Vec<RenewalOutcome>, Option<Error>>>;
-type Request = BoxFuture<'static, Answer>;
+type Answer = Result<Vec<RenewalOutcome>, Option<Error>>;
 
 /// The renewals of a locker.
 pub(crate) struct Renewals {
     pool: Arc<Pool>,
     lock: String,
     holder: String,
-    /// The requests that were not sent yet.
-    open: Mutex<HashMap<Sort, Batch>>,
+    batches: Batches<Sort, Renewal, Answer>,
     /// Until then, each renewal is sent alone.
     alone: Mutex<Option<Tick>>,
-}
-
-/// A request that others may join. Each claim that waits for it drives it. It belongs to none of
-/// them, and has no task.
-struct Batch {
-    holds: Arc<Mutex<Vec<Renewal>>>,
-    request: WeakShared<Request>,
 }
 
 impl Renewals {
@@ -87,7 +75,8 @@ impl Renewals {
         let tables = pool.config().tables();
         let lock = tables.table("lock");
         let holder = tables.table("holder");
-        Arc::new(Self { pool, lock, holder, open: Mutex::default(), alone: Mutex::default() })
+        let batches = Batches::default();
+        Arc::new(Self { pool, lock, holder, batches, alone: Mutex::default() })
     }
 
     /// Renews a hold, together with all others that are due now.
@@ -102,12 +91,13 @@ impl Renewals {
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
         let sort = Sort { runtime, has_holders, lease, op_timeout };
         if lock(&self.alone).is_none_or(|until| Clock::Boot.now() >= until) {
-            let (index, request) = self.join(sort, hold.clone());
+            let send = |holds| Arc::clone(self).send(sort, holds).boxed();
+            let (index, request) = self.batches.join(sort, hold.clone(), MOST, send);
             match request.await.as_ref() {
                 Ok(outcomes) => {
                     return outcomes.get(index).copied().ok_or_else(|| error::nonsense(WHAT));
                 }
-                Err(Some(error)) => return Err(again(error)),
+                Err(Some(error)) => return Err(error::again(error)),
                 // Now each hold is renewed alone, so that none waits for another's row.
                 Err(None) => {}
             }
@@ -118,37 +108,11 @@ impl Renewals {
         }
     }
 
-    fn join(self: &Arc<Self>, sort: Sort, hold: Renewal) -> (usize, Shared<Request>) {
-        let mut open = lock(&self.open);
-        if let Some(batch) = open.get(&sort)
-            && let Some(request) = batch.request.upgrade()
-        {
-            let mut holds = lock(&batch.holds);
-            if holds.len() < MOST {
-                holds.push(hold);
-                return (holds.len() - 1, request);
-            }
-        }
-        let holds = Arc::new(Mutex::new(vec![hold]));
-        let request: Request = Box::pin(Arc::clone(self).send(sort, Arc::clone(&holds)));
-        let request = request.shared();
-        if let Some(request) = request.downgrade() {
-            open.insert(sort, Batch { holds, request });
-        }
-        (0, request)
-    }
-
-    async fn send(self: Arc<Self>, sort: Sort, holds: Arc<Mutex<Vec<Renewal>>>) -> Answer {
+    async fn send(self: Arc<Self>, sort: Sort, holds: Members<Renewal>) -> Arc<Answer> {
         // All claims that are due now get their turn to join. A yield would not be enough, because
         // the claim that drives this may poll twice in a row.
         time::sleep(GATHERING).await;
-        let holds = {
-            let mut open = lock(&self.open);
-            if open.get(&sort).is_some_and(|batch| Arc::ptr_eq(&batch.holds, &holds)) {
-                open.remove(&sort);
-            }
-            std::mem::take(&mut *lock(&holds))
-        };
+        let holds = self.batches.close(sort, &holds);
         Arc::new(self.renew_all(sort, &holds).await)
     }
 
@@ -209,10 +173,8 @@ async fn renew(
     changed: &mut u64,
 ) -> Result<Vec<RenewalOutcome>, my::Error> {
     let lease = sort.lease.as_micros();
-    let rows = holds.iter().map(row).collect::<Vec<_>>().join(" OR ");
-    // Finds the rows by the primary key, even where the table is so small that a scan seems
-    // cheaper. A scan would wait for the rows of others. A late renewal never shortens a lease
-    // (GREATEST), and never revives one that has ended.
+    let rows = any_of(holds.iter().map(|renewal| &renewal.hold));
+    // A late renewal never shortens a lease (GREATEST), and never revives one that has ended.
     let update = format!(
         "UPDATE {table} FORCE INDEX(PRIMARY) SET expires_us=GREATEST(expires_us,{NOW}+{lease}) \
          WHERE expires_us>{NOW} AND {WRITABLE} AND ({rows})"
@@ -233,20 +195,14 @@ async fn renew(
     {
         return Err(connection.demoted());
     }
-    let found: HashMap<[String; 3], i64> = steps
-        .iter()
-        .skip(1)
-        .flat_map(|step| &step.rows)
-        .filter_map(|row| Some(([value(row, 0)?, value(row, 1)?, value(row, 2)?], value(row, 3)?)))
-        .collect();
-    let outcome = |hold: &Renewal| {
-        let key = [hold.name.kind().as_str(), hold.name.as_str(), &hold.owner].map(str::to_owned);
-        let left = found.get(&key).and_then(|left| u64::try_from(*left).ok());
+    let found = Found::<i64>::read(steps.iter().skip(1).flat_map(|step| &step.rows));
+    let outcome = |renewal: &Renewal| {
+        let left = found.get(&renewal.hold).and_then(|left| u64::try_from(*left).ok());
         match left.filter(|left| *left > 0) {
             // The stored lease is longer than the requested one if the server's clock was set back.
             // The clock may be corrected again, so the requested one counts.
             Some(left) => {
-                RenewalOutcome::Alive(Lease::For(Duration::from_micros(left).min(hold.lease)))
+                RenewalOutcome::Alive(Lease::For(Duration::from_micros(left).min(renewal.lease)))
             }
             None => RenewalOutcome::Lost(LossReason::Evicted),
         }
@@ -254,29 +210,8 @@ async fn renew(
     Ok(holds.iter().map(outcome).collect())
 }
 
-fn row(hold: &Renewal) -> String {
-    let text = |text: &str| literal(text.as_bytes());
-    let kind = text(hold.name.kind().as_str());
-    let name = text(hold.name.as_str());
-    let owner = text(&hold.owner);
-    let (lowest, highest) = hold.tokens;
-    format!(
-        "(kind={kind} AND name={name} AND owner={owner} AND fence BETWEEN {lowest} AND {highest})"
-    )
-}
-
-/// Copies an error that several claims receive.
-fn again(error: &Error) -> Error {
-    let copy = error::ours(error.kind(), error.context().to_owned()).with_status(error.status());
-    if error.is_outcome_unknown() { copy.with_outcome_unknown() } else { copy }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl fmt::Debug for Renewals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Renewals").field("open", &lock(&self.open).len()).finish_non_exhaustive()
+        f.debug_struct("Renewals").field("batches", &self.batches).finish_non_exhaustive()
     }
 }

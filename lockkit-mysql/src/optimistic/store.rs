@@ -11,6 +11,7 @@ use super::{
     holders::HoldersSql,
     look::{LookSql, Looks},
     record::{Answer, Form, LockRequest, Predecessor, TransferAnswer},
+    release::Releases,
     renewal::Renewals,
     row::RowSql,
 };
@@ -30,6 +31,7 @@ pub(crate) struct Store {
     pub(crate) pool: Arc<Pool>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) renewals: Arc<Renewals>,
+    pub(crate) releases: Releases,
     /// The number under which other clients see this one wait.
     pub(crate) client: u64,
     row: RowSql,
@@ -48,6 +50,7 @@ impl Store {
             pool,
             waiters: Arc::default(),
             renewals,
+            releases: Releases::default(),
             client: rand::random(),
             row,
             holders,

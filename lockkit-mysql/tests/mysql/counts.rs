@@ -24,6 +24,7 @@ use crate::support::*;
 
 on_both!(
     a_lock_and_its_release_are_two_statements,
+    releases_of_a_busy_client_share_statements,
     a_reader_a_writer_and_a_permit_are_five_statements,
     a_shared_grant_among_64_tasks_is_few_statements,
     a_refusal_is_one_statement,
@@ -95,6 +96,29 @@ async fn a_lock_and_its_release_are_two_statements(flavor: SqlFlavor) {
     let prepared = counter.admin.status("Com_stmt_prepare").await;
     locker.mutex("a").unwrap().lock().await.unwrap().release().await.unwrap();
     assert_eq!(counter.admin.status("Com_stmt_prepare").await, prepared);
+}
+
+/// Catches releases that are sent one by one while the server is busy.
+async fn releases_of_a_busy_client_share_statements(flavor: SqlFlavor) {
+    const TASKS: u64 = 64;
+    let bed = Bed::own(flavor, &[]);
+    let locker = bed.locker(QUIET).await;
+    let mut counter = Counter::on(&bed).await;
+    let mut cost = 0.0;
+    // The first turn makes the rows and the connections.
+    for turns in [1, 20] {
+        counter.statements().await;
+        let crowd = (0..TASKS).map(async |task| {
+            for _ in 0..turns {
+                let guard = locker.mutex(&task.to_string()).unwrap().lock().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        });
+        within(SOON, "the crowd", join_all(crowd)).await;
+        cost = ratio(counter.statements().await, TASKS * turns);
+    }
+    println!("{cost:.3} statements a pair");
+    assert!(cost < 1.75, "{cost:.3} statements a pair");
 }
 
 /// Catches a look before each grant, a transaction around a release, and a preparation of a row

@@ -35,7 +35,7 @@ async fn crowd(bed: &Bed) -> Vec<lockkit_mysql::MySql> {
 }
 
 /// Stays until another task had the chance to come in.
-async fn stay(guard: &LockGuard, witness: &Witness) {
+pub(crate) async fn stay(guard: &LockGuard, witness: &Witness) {
     let mut stay = Stay::begin(guard);
     yield_now().await;
     stay.look(guard);

@@ -129,7 +129,7 @@ async fn every_statement_finds_its_rows_by_the_primary_key(flavor: SqlFlavor) {
 }
 
 /// Checks the plan of a statement. Returns how many tables it reads by the primary key.
-async fn rows_by_key(admin: &mut Admin, statement: &str) -> usize {
+pub(crate) async fn rows_by_key(admin: &mut Admin, statement: &str) -> usize {
     let plan: Vec<Row> = admin.all(&format!("EXPLAIN {statement}")).await;
     let mut by_key = 0;
     for mut row in plan {

@@ -1,0 +1,83 @@
+//! Lets the requests of several claims be sent as one.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, Shared, WeakShared},
+};
+
+/// The claims' parts of a request that was not sent yet.
+pub(crate) type Members<M> = Arc<Mutex<Vec<M>>>;
+/// A request that has one answer for all members.
+pub(crate) type Request<A> = BoxFuture<'static, Arc<A>>;
+
+/// The requests that claims can still join, one of each sort. Each claim that waits for a request
+/// drives it. The request belongs to none of them, and has no task.
+pub(crate) struct Batches<S, M, A> {
+    open: Mutex<HashMap<S, Batch<M, A>>>,
+}
+
+struct Batch<M, A> {
+    members: Members<M>,
+    request: WeakShared<Request<A>>,
+}
+
+impl<S: Copy + Eq + Hash, M, A> Batches<S, M, A> {
+    /// Joins the open request of this sort, if it has fewer than `most` members. Otherwise `send`
+    /// makes another request. Returns the place among the members.
+    pub(crate) fn join(
+        &self,
+        sort: S,
+        member: M,
+        most: usize,
+        send: impl FnOnce(Members<M>) -> Request<A>,
+    ) -> (usize, Shared<Request<A>>) {
+        let mut open = lock(&self.open);
+        if let Some(batch) = open.get(&sort)
+            && let Some(request) = batch.request.upgrade()
+        {
+            let mut members = lock(&batch.members);
+            if members.len() < most {
+                members.push(member);
+                return (members.len() - 1, request);
+            }
+        }
+        let members = Arc::new(Mutex::new(vec![member]));
+        let request = send(Arc::clone(&members)).shared();
+        if let Some(request) = request.downgrade() {
+            open.insert(sort, Batch { members, request });
+        }
+        (0, request)
+    }
+
+    /// Returns the members of a request. No other claim joins it after this.
+    pub(crate) fn close(&self, sort: S, members: &Members<M>) -> Vec<M> {
+        let mut open = lock(&self.open);
+        if open.get(&sort).is_some_and(|batch| Arc::ptr_eq(&batch.members, members)) {
+            open.remove(&sort);
+        }
+        std::mem::take(&mut *lock(members))
+    }
+}
+
+impl<S, M, A> Default for Batches<S, M, A> {
+    fn default() -> Self {
+        Self { open: Mutex::default() }
+    }
+}
+
+impl<S, M, A> fmt::Debug for Batches<S, M, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batches").field("open", &lock(&self.open).len()).finish()
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,367 @@
+//! Tests of releases that a busy client sends together.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use futures_util::{FutureExt as _, future::join_all};
+use lockkit_conformance::Witness;
+use lockkit_core::{
+    Result,
+    spi::{Attempt, Backend as _, Claim, Released, RenewalOutcome, Wait},
+};
+use lockkit_fixture::SqlFlavor;
+use lockkit_mysql::MySql;
+use tokio::{task::JoinSet, time::Instant};
+
+use crate::support::*;
+use crate::{crowd::stay, rows::rows_by_key};
+
+on_both!(
+    c7_releases_that_come_together_are_one_statement,
+    c7_each_release_of_a_batch_reports_its_own_outcome,
+    c5_a_batch_without_an_answer_is_unknown_to_each_release,
+    c6_a_release_that_is_dropped_in_a_batch_frees_its_lock,
+    c6_a_batch_that_nobody_waits_for_leaves_nothing,
+    c4_c5_a_batch_that_arrives_again_frees_no_later_grant,
+    c8_a_locked_row_delays_the_others_of_its_batch_for_a_while_only,
+    c1_c4_locks_that_are_released_in_batches_never_overlap,
+);
+
+/// All connections of a pool, which wait for rows that another client has locked.
+struct Busy {
+    locked: Admin,
+    waiting: JoinSet<()>,
+}
+
+impl Busy {
+    /// Call this while no other request is under way.
+    async fn keep(bed: &Bed, backend: &MySql, connections: usize) -> Self {
+        let mut watcher = bed.admin().await;
+        let mut locked = bed.admin().await;
+        let names: Vec<_> = (0..connections).map(|number| format!("busy {number}")).collect();
+        for name in &names {
+            next_token(backend, name).await;
+        }
+        locked.run("START TRANSACTION").await;
+        for name in &names {
+            locked.run(locking(bed, name)).await;
+        }
+        let mut waiting = JoinSet::new();
+        for name in &names {
+            let mut claim = claim(backend, name);
+            waiting.spawn(async move {
+                while !matches!(claim.attempt(Wait::No).await, Ok(Attempt::Granted(_))) {}
+            });
+        }
+        let all = u64::try_from(connections).unwrap();
+        until("they wait", async || watcher.one::<u64>(bed.waiting()).await == all).await;
+        Self { locked, waiting }
+    }
+
+    async fn end(mut self) {
+        self.locked.run("ROLLBACK").await;
+        within(SOON, "the rows", self.waiting.join_all()).await;
+    }
+}
+
+/// The statement that locks the row of a mutex.
+fn locking(bed: &Bed, name: &str) -> String {
+    format!("SELECT 1 FROM {} WHERE kind='mutex' AND name='{name}' FOR UPDATE", bed.table("lock"))
+}
+
+async fn held(backend: &MySql, names: &[&str]) -> Vec<Box<dyn Claim>> {
+    let mut claims = Vec::new();
+    for name in names {
+        let mut claim = claim(backend, name);
+        granted(claim.attempt(Wait::No).await);
+        claims.push(claim);
+    }
+    claims
+}
+
+/// A backend with one connection, which waits for a row for as long as it must.
+async fn with_one_connection(bed: &Bed, admin: &mut Admin) -> MySql {
+    let backend = bed.connect(&format!("pool_size=1&{QUIET}")).await;
+    bed.wait_for_rows(admin).await;
+    backend
+}
+
+/// Releases all of them. Their requests wait for the same connection, so they are sent together.
+async fn release_all(busy: Busy, claims: &mut [Box<dyn Claim>]) -> Vec<Result<Released>> {
+    let mut releases = pin!(join_all(claims.iter_mut().map(|claim| claim.release())));
+    assert!(releases.as_mut().now_or_never().is_none(), "no connection was free");
+    busy.end().await;
+    within(SOON, "the releases", releases).await
+}
+
+/// The statement that counts the names that are held, without those that keep the pool busy.
+fn live(bed: &Bed) -> String {
+    format!(
+        "SELECT COUNT(*) FROM {} WHERE expires_us>{NOW} AND name NOT LIKE 'busy%'",
+        bed.table("lock")
+    )
+}
+
+/// Catches a statement for each release, and a question after a batch that has freed all.
+async fn c7_releases_that_come_together_are_one_statement(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let mut admin = bed.admin().await;
+    let backend = with_one_connection(&bed, &mut admin).await;
+    let there = bed.connect(QUIET).await;
+    let names = ["a", "A", "b", "b ", "c", "ä", "🔒", "'"];
+    let mut claims = held(&backend, &names).await;
+    let busy = Busy::keep(&bed, &backend, 1).await;
+    let mut before = Vec::new();
+    for what in ["Com_update", "Com_select"] {
+        before.push(admin.status(what).await);
+    }
+    for answer in release_all(busy, &mut claims).await {
+        assert_eq!(answer.unwrap(), Released::Freed);
+    }
+    assert_eq!(admin.status("Com_update").await - before[0], 1);
+    assert_eq!(admin.status("Com_select").await - before[1], 0);
+    assert_eq!(admin.one::<u64>(live(&bed)).await, 0);
+    for name in names {
+        next_token(&there, name).await;
+    }
+    for claim in &mut claims {
+        assert_eq!(claim.release().await.unwrap(), Released::NotHeld, "it was freed once");
+    }
+}
+
+/// Catches a batch with one outcome for all. Catches one that asks each release alone after it has
+/// freed some: these would find a lease that has ended. Catches one that frees a row without a look
+/// at its owner or its lease.
+async fn c7_each_release_of_a_batch_reports_its_own_outcome(flavor: SqlFlavor) {
+    use Released::{Freed, NotHeld};
+    let bed = Bed::own(flavor, &[]);
+    let mut admin = bed.admin().await;
+    let backend = with_one_connection(&bed, &mut admin).await;
+    let there = bed.connect(QUIET).await;
+    let names = ["live", "lapsed", "taken", "evicted", "deleted", "also live"];
+    let mut claims = held(&backend, &names).await;
+    let lock = bed.table("lock");
+    let end = format!("expires_us={NOW}-1");
+    admin.run(format!("UPDATE {lock} SET {end} WHERE name IN('lapsed','taken')")).await;
+    admin.run(format!("UPDATE {lock} SET owner='',expires_us=0 WHERE name='evicted'")).await;
+    admin.run(format!("DELETE FROM {lock} WHERE name='deleted'")).await;
+    let mut next = held(&there, &["taken"]).await;
+    let busy = Busy::keep(&bed, &backend, 1).await;
+    let before = admin.status("Com_update").await;
+    let answers = release_all(busy, &mut claims).await;
+    let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers, [Freed, NotHeld, NotHeld, NotHeld, NotHeld, Freed]);
+    // The batch, and a release alone for each that had no lock.
+    assert_eq!(admin.status("Com_update").await - before, 5);
+    assert_eq!(admin.one::<u64>(live(&bed)).await, 1, "C2: that of the present owner");
+    assert!(matches!(next[0].renew(None).await.unwrap(), RenewalOutcome::Alive(_)), "C2");
+    assert_eq!(next[0].release().await.unwrap(), Freed);
+}
+
+/// Catches a batch that reports a success or a loss without an answer, and one whose callers wait
+/// for ever.
+async fn c5_a_batch_without_an_answer_is_unknown_to_each_release(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let mut admin = bed.admin().await;
+    bed.connect(QUIET).await;
+    bed.wait_for_rows(&mut admin).await;
+    for is_applied in [false, true] {
+        let (backend, proxy) = bed.behind_proxy(&format!("pool_size=1&{QUIET}")).await;
+        let mut claims = held(&backend, &["a", "b", "c"]).await;
+        let busy = Busy::keep(&bed, &backend, 1).await;
+        {
+            let mut releases = pin!(join_all(claims.iter_mut().map(|claim| claim.release())));
+            assert!(releases.as_mut().now_or_never().is_none(), "no connection was free");
+            proxy.set(|toxics| toxics.up.hold = true);
+            busy.end().await;
+            let sent = Instant::now();
+            unanswered(releases.as_mut(), async || sent.elapsed() > SLACK).await;
+            assert_eq!(admin.one::<u64>(live(&bed)).await, 3);
+            if is_applied {
+                proxy.set(|toxics| (toxics.up.hold, toxics.down.hold) = (false, true));
+                let is_over = async || admin.one::<u64>(live(&bed)).await == 0;
+                unanswered(releases.as_mut(), is_over).await;
+            }
+            proxy.reset_all();
+            for answer in within(SOON, "the releases", releases).await {
+                let error = answer.unwrap_err();
+                assert!(error.is_outcome_unknown(), "{error}");
+            }
+        }
+        proxy.heal();
+        let expected = if is_applied { Released::NotHeld } else { Released::Freed };
+        for claim in &mut claims {
+            assert_eq!(persistently(async || claim.release().await).await, expected);
+        }
+        assert_eq!(admin.one::<u64>(live(&bed)).await, 0);
+        // The names that kept the pool busy are free for the next round.
+        admin.run(format!("UPDATE {} SET expires_us=0", bed.table("lock"))).await;
+    }
+}
+
+/// Catches a batch that ends with one of its callers.
+async fn c6_a_release_that_is_dropped_in_a_batch_frees_its_lock(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let mut admin = bed.admin().await;
+    let backend = with_one_connection(&bed, &mut admin).await;
+    // The first release makes the batch. So each of them is dropped once.
+    for dropped in 0..3 {
+        let mut claims = held(&backend, &["a", "b", "c"]).await;
+        let busy = Busy::keep(&bed, &backend, 1).await;
+        let mut releases: Vec<_> = claims.iter_mut().map(|claim| claim.release()).collect();
+        for release in &mut releases {
+            assert!(release.as_mut().now_or_never().is_none(), "no connection was free");
+        }
+        drop(releases.remove(dropped));
+        busy.end().await;
+        for answer in within(SOON, "the others", join_all(releases)).await {
+            assert_eq!(answer.unwrap(), Released::Freed);
+        }
+        assert_eq!(admin.one::<u64>(live(&bed)).await, 0, "the dropped one was sent, too");
+        let mut claim = claims.remove(dropped);
+        assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+        admin.run(format!("UPDATE {} SET expires_us=0", bed.table("lock"))).await;
+    }
+}
+
+/// Catches a batch that keeps its connection or the turn of the next batch after all its callers
+/// have gone, and one that is sent nevertheless.
+async fn c6_a_batch_that_nobody_waits_for_leaves_nothing(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let mut admin = bed.admin().await;
+    let backend = with_one_connection(&bed, &mut admin).await;
+    let mut claims = held(&backend, &["a", "b"]).await;
+    let busy = Busy::keep(&bed, &backend, 1).await;
+    {
+        let mut releases = pin!(join_all(claims.iter_mut().map(|claim| claim.release())));
+        assert!(releases.as_mut().now_or_never().is_none(), "no connection was free");
+    }
+    busy.end().await;
+    next_token(&backend, "other").await;
+    assert_eq!(admin.one::<u64>(live(&bed)).await, 2, "nobody has released them");
+    let kept = format!("UPDATE {} SET expires_us=0 WHERE name LIKE 'busy%'", bed.table("lock"));
+    admin.run(kept).await;
+    // The first two are sent alone now, because their earlier releases have failed.
+    claims.extend(held(&backend, &["c", "d"]).await);
+    let busy = Busy::keep(&bed, &backend, 1).await;
+    for answer in release_all(busy, &mut claims).await {
+        assert_eq!(answer.unwrap(), Released::Freed);
+    }
+    assert_eq!(admin.one::<u64>(live(&bed)).await, 0);
+}
+
+/// Catches a batch that finds a row by its owner only: a proxy may deliver the batch again, or late,
+/// when the same claim has got the lock again. Also catches one that scans the table.
+async fn c4_c5_a_batch_that_arrives_again_frees_no_later_grant(flavor: SqlFlavor) {
+    let bed = Bed::own(flavor, &[]);
+    let mut admin = bed.admin().await;
+    let backend = with_one_connection(&bed, &mut admin).await;
+    let mut claims = held(&backend, &["a", "b", "lapsed"]).await;
+    let lapsed = format!("UPDATE {} SET expires_us={NOW}-1 WHERE name='lapsed'", bed.table("lock"));
+    admin.run(lapsed).await;
+    let busy = Busy::keep(&bed, &backend, 1).await;
+    admin.run("SET GLOBAL log_output='TABLE'").await;
+    admin.run("SET GLOBAL general_log=1").await;
+    let answers = release_all(busy, &mut claims).await;
+    admin.run("SET GLOBAL general_log=0").await;
+    let freed = answers.iter().filter(|answer| matches!(answer, Ok(Released::Freed)));
+    assert_eq!(freed.count(), 2);
+    let log = "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log \
+               WHERE user_host LIKE '%lockkit%' AND command_type='Query'";
+    let mut sent = admin.all::<String>(log).await;
+    sent.retain(|text| text.contains("FORCE INDEX(PRIMARY)"));
+    let [update, question] = &sent[..] else { panic!("{sent:#?}") };
+    assert!(update.starts_with("UPDATE"), "{update}");
+    assert!(question.starts_with("SELECT") && question.ends_with("FOR UPDATE"), "{question}");
+    let mut tokens = Vec::new();
+    for claim in &mut claims {
+        tokens.push(granted(claim.attempt(Wait::No).await).token);
+    }
+    if flavor == SqlFlavor::MySql {
+        admin.run("SET explain_format='TRADITIONAL'").await;
+    }
+    for statement in [update, question] {
+        assert_eq!(rows_by_key(&mut admin, statement).await, 1, "{statement}");
+    }
+    admin.run(update).await;
+    assert_eq!(admin.one::<u64>(live(&bed)).await, 3, "C1: a later grant was freed");
+    for (claim, token) in claims.iter_mut().zip(tokens) {
+        assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
+        let again = granted(claim.attempt(Wait::No).await).token;
+        assert_eq!(again, token, "C4");
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+}
+
+/// Catches a batch whose releases all wait for the row of one of them, until their budgets end. The
+/// server ends the wait after a second. With the shorter budget, the client gives up before.
+async fn c8_a_locked_row_delays_the_others_of_its_batch_for_a_while_only(flavor: SqlFlavor) {
+    let bed = Bed::steady(flavor);
+    for op_timeout in [OP_TIMEOUT, Duration::from_secs(3)] {
+        let backend = bed.connect(&format!("pool_size=2&{QUIET}")).await;
+        let mut claims = Vec::new();
+        for name in ["locked", "a", "b"] {
+            let mut spec = spec(name);
+            spec.op_timeout = op_timeout;
+            let mut claim = backend.claim(spec).unwrap();
+            granted(claim.attempt(Wait::No).await);
+            claims.push(claim);
+        }
+        let busy = Busy::keep(&bed, &backend, 2).await;
+        let mut other = bed.admin().await;
+        other.run("START TRANSACTION").await;
+        other.run(locking(&bed, "locked")).await;
+        let start = Instant::now();
+        let answers = {
+            let released = claims.iter_mut().map(|claim| async move {
+                let answer = claim.release().await;
+                (answer, start.elapsed())
+            });
+            let mut releases = pin!(join_all(released));
+            assert!(releases.as_mut().now_or_never().is_none(), "no connection was free");
+            busy.end().await;
+            within(SOON, "the releases", releases).await
+        };
+        for (number, (answer, elapsed)) in answers.into_iter().enumerate() {
+            if number == 0 {
+                let error = answer.unwrap_err();
+                assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}");
+            } else {
+                assert_eq!(answer.unwrap(), Released::Freed, "{number}");
+                assert!(elapsed < op_timeout, "{number}: {elapsed:?}");
+            }
+        }
+        other.run("ROLLBACK").await;
+        assert_eq!(persistently(async || claims[0].release().await).await, Released::Freed);
+        let mut admin = bed.admin().await;
+        admin.run(format!("UPDATE {} SET expires_us=0", bed.table("lock"))).await;
+    }
+}
+
+/// Catches a batch that frees the locks of other owners, and one that reports a loss to a holder.
+async fn c1_c4_locks_that_are_released_in_batches_never_overlap(flavor: SqlFlavor) {
+    const NAMES: usize = 8;
+    const TASKS: usize = 24;
+    const ROUNDS: usize = 6;
+    let bed = Bed::own(flavor, &[]);
+    let witnesses: Arc<[Witness; NAMES]> = Arc::default();
+    let mut tasks = JoinSet::new();
+    for pool_size in [1, 2, 16] {
+        let locker = bed.locker(&format!("pool_size={pool_size}&{QUIET}")).await;
+        for task in 0..TASKS {
+            let witnesses = Arc::clone(&witnesses);
+            let locker = locker.clone();
+            tasks.spawn(async move {
+                for round in 0..ROUNDS {
+                    let name = (task + round) % NAMES;
+                    let lock = locker.mutex(&name.to_string()).unwrap();
+                    let guard = lock.lock().await.unwrap();
+                    stay(&guard, &witnesses[name]).await;
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+    }
+    within(SOON, "the crowd", tasks.join_all()).await;
+    let grants: usize = witnesses.iter().map(Witness::verify).sum();
+    assert_eq!(grants, 3 * TASKS * ROUNDS);
+}
