@@ -8,7 +8,7 @@ use zookeeper_client::{Client, Error as ZkError, OneshotWatcher};
 
 use crate::{
     queue::Queue,
-    session::{HELD, Pool, WatchReservation},
+    session::{HELD, PathBytes, Pool, Reservation},
 };
 
 /// The most bytes that lockkit and the servers add to the name of a node in a queue:
@@ -32,7 +32,8 @@ pub(crate) enum Subject {
 /// # Cancel safety
 /// Cancel safe: any watch that was set or requested is removed from the server.
 pub(crate) async fn changed(pool: &Pool, folder: &str, subject: Subject) {
-    let Ok(reservation) = pool.reservation(folder.len() + NODE_BYTES).await else {
+    let bytes = PathBytes { watched: folder.len() + NODE_BYTES, in_nodes: 0 };
+    let Ok(reservation) = pool.reservation(bytes).await else {
         return pending().await;
     };
     match arm(&reservation, folder, subject).await {
@@ -54,7 +55,7 @@ enum Armed {
 
 /// Returns `None` if the server does not answer. The client is not kept, because it would keep the
 /// session from ending.
-async fn arm(reservation: &WatchReservation, folder: &str, subject: Subject) -> Option<Armed> {
+async fn arm(reservation: &Reservation, folder: &str, subject: Subject) -> Option<Armed> {
     let client = reservation.session().client().ok()?;
     match subject {
         Subject::UnfairNode => {

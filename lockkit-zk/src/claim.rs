@@ -27,7 +27,7 @@ use crate::{
     note::{self, Outcome},
     queue::{Obstacle, Queue, Role, Turn},
     record::Record,
-    session::{ClaimNode, CleanupTask, Pool},
+    session::{ClaimNode, CleanupTask, PathBytes, Pool},
     watching::{Armed, News, Watching},
 };
 
@@ -89,7 +89,9 @@ impl QueueClaim {
         let stem = self.role.stem(&format!("{:032x}", rand::random::<u128>()));
         let folder: Arc<str> = self.folder().into();
         let prefix = format!("{folder}/{stem}");
-        let reservation = self.pool.reservation(prefix.len() + SEQUENCE_DIGITS).await?;
+        let path = prefix.len() + SEQUENCE_DIGITS;
+        let reservation =
+            self.pool.reservation(PathBytes { watched: path, in_nodes: path }).await?;
         let session = Arc::clone(reservation.session());
         let config = self.pool.config();
         config.check_ttl(self.spec.ttl, session.timeout())?;

@@ -19,7 +19,7 @@ use crate::{
     note::{self, Outcome},
     queue::Obstacle,
     record::Record,
-    session::{ClaimNode, CleanupTask, HELD, Pool, Session, UnfairNode, WatchReservation},
+    session::{ClaimNode, CleanupTask, HELD, PathBytes, Pool, Reservation, Session, UnfairNode},
     watching::{Armed, Watching},
 };
 
@@ -39,7 +39,7 @@ pub(crate) struct UnfairClaim {
     claim_node: Option<ClaimNode>,
     granted: bool,
     /// A watch on the holder's node, with its reservation.
-    watching: Option<(Watching, WatchReservation)>,
+    watching: Option<(Watching, Reservation)>,
 }
 
 impl UnfairClaim {
@@ -68,7 +68,7 @@ impl UnfairClaim {
     }
 
     /// Races in one transaction. Returns `None` if another claim has the lock.
-    async fn race(&mut self, reservation: WatchReservation) -> Result<Option<Attempt>> {
+    async fn race(&mut self, reservation: Reservation) -> Result<Option<Attempt>> {
         let session = Arc::clone(reservation.session());
         let config = self.pool.config();
         let unfair_node = UnfairNode::new(&self.folder);
@@ -128,7 +128,8 @@ impl UnfairClaim {
             let session = Arc::clone(reservation.session());
             return self.is_taken(&session).await;
         }
-        let reservation = self.pool.reservation(self.path.len()).await?;
+        let bytes = PathBytes { watched: self.path.len(), in_nodes: 0 };
+        let reservation = self.pool.reservation(bytes).await?;
         let session = reservation.session();
         match Watching::arm(session, &*session.client()?, &self.folder, obstacle).await? {
             Armed::Set(watching) | Armed::Behind(watching, _) => {
@@ -161,7 +162,8 @@ impl Claim for UnfairClaim {
             return Ok(granted);
         }
         for _ in 0..MOST_RACES {
-            let reservation = self.pool.reservation(0).await?;
+            let bytes = PathBytes { watched: 0, in_nodes: UnfairNode::bytes(&self.folder) };
+            let reservation = self.pool.reservation(bytes).await?;
             let session = Arc::clone(reservation.session());
             self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
             session.ready(self.spec.op_timeout).await?;

@@ -14,7 +14,7 @@ use crate::{
     error::Phase,
     queue::Obstacle,
     record::Record,
-    session::{Session, WatchReservation},
+    session::{PathBytes, Reservation, Session},
 };
 
 /// The change of an obstacle.
@@ -41,7 +41,7 @@ pub(crate) struct Watching {
     events: FuturesUnordered<BoxFuture<'static, News>>,
     news: News,
     /// For all paths but the first, which the claim has reserved.
-    _reservation: Option<WatchReservation>,
+    _reservation: Option<Reservation>,
 }
 
 impl Watching {
@@ -64,7 +64,8 @@ impl Watching {
         let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
         // A waiter has already reserved one path.
         let more = paths.iter().skip(1).map(|path| path.len() + session.chroot_bytes()).sum();
-        let Some(reservation) = WatchReservation::on(session, more) else {
+        let bytes = PathBytes { watched: more, in_nodes: 0 };
+        let Some(reservation) = Reservation::on(session, bytes) else {
             return Self::arm_folder(session, client, folder, obstacle).await;
         };
         // All requests are sent before the first is awaited.

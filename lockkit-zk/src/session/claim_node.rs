@@ -14,30 +14,24 @@ use lockkit_core::{
     spi::{Released, Wake},
 };
 
-use super::{CleanupTask, Session, Shared, WatchReservation, lock, node::Node};
+use super::{CleanupTask, Reservation, Session, Shared, lock, node::Node};
 use crate::error::Phase;
 
 /// Covers the time from before the request for a node until the node is surely gone. If it is
 /// dropped earlier, the session does the rest of the cleanup.
 pub(crate) struct ClaimNode {
     session: Arc<Session>,
+    reservation: Reservation,
     cleanup: Option<CleanupTask>,
     node: Option<Watched>,
-    /// Reserved for the watch of a waiter.
-    reservation: Option<WatchReservation>,
     open_request: Option<OpenRequest>,
 }
 
 impl ClaimNode {
     /// Starts without any request.
-    pub(crate) fn new(reservation: WatchReservation) -> Self {
-        Self {
-            session: Arc::clone(reservation.session()),
-            cleanup: None,
-            node: None,
-            reservation: Some(reservation),
-            open_request: None,
-        }
+    pub(crate) fn new(reservation: Reservation) -> Self {
+        let session = Arc::clone(reservation.session());
+        Self { session, reservation, cleanup: None, node: None, open_request: None }
     }
 
     /// Records the cleanup of a node that may be in the tree from now on. The claim takes the
@@ -167,9 +161,9 @@ impl ClaimNode {
         }
     }
 
-    /// Gives up the reservation, because the claim needs no watch any more.
+    /// Gives up the reserved watch, because the claim needs no watch any more.
     pub(crate) fn stop_waiting(&mut self) {
-        self.reservation = None;
+        self.reservation.stop_watching();
     }
 
     /// Records that no node of the claim is in the tree.

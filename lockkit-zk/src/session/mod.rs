@@ -9,9 +9,9 @@ mod node;
 mod open;
 mod pool;
 mod proof;
+mod reservation;
 mod unanswered;
 mod unfair_node;
-mod watch_reservation;
 
 use std::{
     fmt, mem,
@@ -39,8 +39,8 @@ pub(crate) use self::{
     open::client as open_client,
     pool::Pool,
     proof::{BEATS, longest_lease},
+    reservation::{PathBytes, Reservation},
     unfair_node::{HELD, UnfairNode},
-    watch_reservation::WatchReservation,
 };
 use self::{node::Nodes, unanswered::UnansweredRequests};
 use crate::error::{self, Fate, Phase};
@@ -62,6 +62,7 @@ pub(crate) struct Session {
     id: i64,
     timeout: Duration,
     watched_bytes: AtomicUsize,
+    node_bytes: AtomicUsize,
     chroot_bytes: usize,
     shared: Arc<Shared>,
 }

@@ -67,8 +67,9 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     runtime.spawn(actor);
     let client = Some(client).into();
     let watched_bytes = 0.into();
+    let node_bytes = 0.into();
     let chroot_bytes = config.chroot().map_or(0, str::len);
-    Ok(Session { client, id, timeout, watched_bytes, chroot_bytes, shared })
+    Ok(Session { client, id, timeout, watched_bytes, node_bytes, chroot_bytes, shared })
 }
 
 /// Opens a session without its actor, or uses that of the program's client.

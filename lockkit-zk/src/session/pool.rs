@@ -1,5 +1,5 @@
 //! The sessions of one locker. There is usually one. A new session replaces one that is over, and
-//! more sessions open when one session cannot watch for all waiters.
+//! more sessions open when one session can't watch for all waiters, or would have too many nodes.
 
 use std::sync::{
     Arc, Mutex,
@@ -12,7 +12,7 @@ use std::sync::{
 use futures_util::future::join_all;
 use lockkit_core::{ErrorKind, Result};
 
-use super::{Session, WatchReservation, lock, open::open};
+use super::{PathBytes, Reservation, Session, lock, open::open};
 use crate::{config::Config, error, folder};
 
 /// Opens sessions when they are needed.
@@ -58,19 +58,24 @@ impl Pool {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn session(&self) -> Result<Arc<Session>> {
-        Ok(Arc::clone(self.reservation(0).await?.session()))
+        Ok(Arc::clone(self.reservation(PathBytes::default()).await?.session()))
     }
 
-    /// Returns a session that lives, with a reservation for watches of paths. `bytes` is the length
-    /// of the paths without the chroot.
+    /// Returns a session that lives, with a reservation for paths. `bytes` leaves out the chroot,
+    /// which at most one path of each sort is counted with.
     ///
     /// # Errors
     /// The reason why there is no session.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn reservation(&self, bytes: usize) -> Result<WatchReservation> {
-        let bytes = if bytes == 0 { 0 } else { bytes + self.config.chroot().map_or(0, str::len) };
+    pub(crate) async fn reservation(&self, bytes: PathBytes) -> Result<Reservation> {
+        let chroot = self.config.chroot().map_or(0, str::len);
+        let with_chroot = |bytes| if bytes == 0 { 0 } else { bytes + chroot };
+        let bytes = PathBytes {
+            watched: with_chroot(bytes.watched),
+            in_nodes: with_chroot(bytes.in_nodes),
+        };
         if let Some(reservation) = self.find(bytes)? {
             return Ok(reservation);
         }
@@ -83,7 +88,7 @@ impl Pool {
         }
         let session = Arc::new(open(&self.config).await?);
         // An unused session has space for any path.
-        let reservation = WatchReservation::on(&session, bytes).ok_or_else(closed)?;
+        let reservation = Reservation::on(&session, bytes).ok_or_else(closed)?;
         lock(&self.sessions).push(session);
         if self.closed.load(Acquire) {
             self.close().await;
@@ -92,7 +97,7 @@ impl Pool {
         Ok(reservation)
     }
 
-    fn find(&self, bytes: usize) -> Result<Option<WatchReservation>> {
+    fn find(&self, bytes: PathBytes) -> Result<Option<Reservation>> {
         if self.closed.load(Acquire) {
             return Err(closed());
         }
@@ -106,7 +111,7 @@ impl Pool {
                 !needed
             })
             .collect();
-        let found = sessions.iter().find_map(|session| WatchReservation::on(session, bytes));
+        let found = sessions.iter().find_map(|session| Reservation::on(session, bytes));
         drop(sessions);
         drop(retired); // outside the lock
         Ok(found)
@@ -121,10 +126,11 @@ impl Pool {
     }
 }
 
-/// The error for one waiter too many on the session of the program's client.
+/// The error for one claim too many on the session of the program's client.
 fn no_room() -> lockkit_core::Error {
-    let reason = "so many claims wait on the session of the program's client that it can watch for \
-                  no other; let fewer tasks wait, or let lockkit open its own sessions";
+    let reason = "so many claims hold or wait for locks on the session of the program's client that \
+                  it has no room for the path of another one; hold fewer locks, let fewer tasks \
+                  wait, or let lockkit open its own sessions";
     error::ours(ErrorKind::Unavailable, reason)
 }
 

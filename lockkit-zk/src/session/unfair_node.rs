@@ -12,6 +12,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriteError, MultiWr
 pub(crate) const HELD: &str = "held";
 /// How often a release looks again after another client wrote to the folder meanwhile.
 const MOST_LOOKS: u32 = 3;
+const ID_DIGITS: usize = 32;
 
 /// The node of an unfair mutex, and an attempt to make it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +36,14 @@ impl UnfairNode {
     /// The attempt that wrote this data.
     pub(crate) fn of(folder: &str, data: &[u8]) -> Option<Self> {
         let id = std::str::from_utf8(data.rsplit(|byte| *byte == b'\n').next()?).ok()?;
-        let is_ours =
-            id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let is_ours = id.len() == ID_DIGITS
+            && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         is_ours.then(|| Self { folder: folder.to_owned(), id: id.to_owned(), version: None })
+    }
+
+    /// The length of the paths of both nodes.
+    pub(crate) fn bytes(folder: &str) -> usize {
+        2 * (folder.len() + 1 + HELD.len()) + 1 + ID_DIGITS
     }
 
     pub(super) fn folder(&self) -> &str {

@@ -12,6 +12,7 @@ mod format;
 mod heartbeat;
 mod lease;
 mod lost;
+mod many;
 mod names;
 mod note;
 mod outage;

@@ -1,0 +1,111 @@
+//! Very many held locks. When a session ends, the servers write the paths of all its nodes into one
+//! transaction, which must not be too large.
+
+use lockkit_core::{ErrorKind, LockGuard, Locker, Mutex};
+use lockkit_fixture::ZooKeeperServer;
+use lockkit_zk::{Config, ZooKeeper, zookeeper_client::Client};
+use tokio::task::JoinSet;
+
+use crate::support::*;
+
+/// Each emoji of four bytes becomes twelve bytes in a path.
+fn long_name(number: usize) -> String {
+    format!("{}{number:04}", "🔒".repeat(62))
+}
+
+/// The paths of their nodes have 2.3 MB. The servers read no transaction of more than 2 MiB.
+const LOCKS: usize = 2_900;
+/// The most sessions for so many locks: each has room for half a MiB.
+const SESSIONS: usize = 6;
+
+/// A server that stalls may not answer in time.
+async fn held(mutex: Mutex) -> LockGuard {
+    loop {
+        match mutex.lock().await {
+            Ok(guard) => return guard,
+            Err(error) => assert!(error.is_temporary(), "{error}"),
+        }
+    }
+}
+
+async fn hold_many(locker: &Locker) -> Vec<LockGuard> {
+    let mut tasks = JoinSet::new();
+    let mut guards = Vec::with_capacity(LOCKS);
+    for number in 0..LOCKS {
+        let mutex = locker.mutex(&long_name(number)).unwrap();
+        tasks.spawn(held(mutex));
+        if tasks.len() == 64 {
+            guards.push(tasks.join_next().await.unwrap().unwrap());
+        }
+    }
+    guards.extend(tasks.join_all().await);
+    guards
+}
+
+/// Catches a locker that makes all nodes on one session: the server does not start again. Also
+/// catches a hold that keeps its place for a watch: it needs 24 sessions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c3_a_server_starts_again_after_a_client_that_held_very_many_locks() {
+    let mut server = ZooKeeperServer::start_with(options()).unwrap();
+    let url = format!("zk://{}/?{}", server.addr(), session(240));
+    let client = locker(connect_in_the_end(&url).await);
+    let guards = hold_many(&client).await;
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    let sessions = server.four_letter("cons").unwrap().matches("sid=").count();
+    println!("{sessions} sessions hold {LOCKS} locks");
+    assert!((2..=SESSIONS).contains(&sessions), "{sessions}");
+    client.shutdown().await.unwrap();
+    server.restart().unwrap();
+    let client = locker(connect_in_the_end(&url).await);
+    let guard = held(client.mutex(&long_name(0)).unwrap()).await;
+    assert!(guard.is_held());
+}
+
+/// Catches a release that keeps the room of its node, and a session that stays open for nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c8_released_locks_make_room_for_others() {
+    let bed = Bed::own();
+    let locker = bed.locker(&session(240)).await;
+    for _ in 0..2 {
+        let guards = hold_many(&locker).await;
+        assert!(bed.connections() <= SESSIONS, "{}", bed.connections());
+        let mut tasks = JoinSet::new();
+        for guard in guards {
+            tasks.spawn(async move { persistently_released(guard).await });
+        }
+        tasks.join_all().await;
+    }
+    let only = held(locker.mutex("only").unwrap()).await;
+    until("the extra sessions end", async || bed.connections() == 1).await;
+    drop(only);
+}
+
+/// A release may meet a stalled server. The lock is then freed in the background.
+async fn persistently_released(guard: LockGuard) {
+    if let Err(error) = guard.release().await {
+        assert!(error.is_temporary(), "{error}");
+    }
+}
+
+/// lockkit can't open another session there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c13_a_session_of_the_program_refuses_a_lock_that_it_has_no_room_for() {
+    let bed = Bed::own();
+    let client = Client::connect(&bed.server.addr().to_string()).await.unwrap();
+    let config = Config::from_client(client.clone()).with_prefix(&bed.prefix).unwrap();
+    let locker = Locker::new(ZooKeeper::connect(config).await.unwrap());
+    let mut guards = Vec::new();
+    let refusal = loop {
+        match locker.mutex(&long_name(guards.len())).unwrap().lock().await {
+            Ok(guard) => guards.push(guard),
+            Err(error) if error.to_string().contains("has no room") => break error,
+            Err(error) => assert!(error.is_temporary(), "{error}"),
+        }
+        assert!(guards.len() < LOCKS, "none was refused");
+    };
+    assert_eq!(refusal.kind(), ErrorKind::Unavailable);
+    assert!(guards.len() > 500, "{}", guards.len());
+    persistently_released(guards.pop().unwrap()).await;
+    drop(held(locker.mutex(&long_name(LOCKS)).unwrap()).await);
+    locker.shutdown().await.unwrap();
+}
