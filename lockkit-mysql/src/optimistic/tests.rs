@@ -138,7 +138,7 @@ async fn each_answer(flavor: SqlFlavor) {
         assert!(second > first);
         // Only the owner can release the lock, and only once.
         let release = async |connection: &mut Connection, owner| {
-            world.knowing.release(connection, &asked(owner, 0), None).await.unwrap()
+            world.knowing.release(connection, &asked(owner, 0), None, false).await.unwrap()
         };
         assert_eq!(release(&mut connection, "a").await, None);
         assert_eq!(release(&mut connection, "b").await, Some(true));
