@@ -207,7 +207,9 @@ impl Error {
     }
 
     /// Copies the error for another caller that the same fault affects.
-    pub(crate) fn copy(&self) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn copy(&self) -> Self {
         Self(self.0.clone())
     }
 

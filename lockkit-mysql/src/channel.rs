@@ -116,10 +116,19 @@ impl Channel {
     /// [`ErrorKind::Unavailable`] if all connections are in use for so long, or the error of
     /// opening a new connection.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
+        self.get_if_free(patience).await?.ok_or_else(|| self.0.exhausted())
+    }
+
+    /// As [`get`](Self::get), but `None` if all connections are in use for so long.
+    ///
+    /// # Errors
+    /// The error of opening a new connection.
+    pub(crate) async fn get_if_free(&self, patience: Duration) -> Result<Option<Checkout>> {
         let slots = &self.0;
         slots.shared.check_runtime()?;
         let permit = timeout(patience, Arc::clone(&slots.permits).acquire_owned()).await;
-        let permit = permit.map_err(|_| slots.exhausted())?.map_err(|_| closed())?;
+        let Ok(permit) = permit else { return Ok(None) };
+        let permit = permit.map_err(|_| closed())?;
         slots.lock().in_use += 1;
         let connection = Connection::none();
         let mut checkout =
@@ -129,7 +138,7 @@ impl Channel {
         while let Some(connection) = slots.take_idle() {
             checkout.connection = connection;
             match timeout(limit, shared.refresh(&mut checkout.connection)).await {
-                Ok(Ok(())) => return Ok(checkout),
+                Ok(Ok(())) => return Ok(Some(checkout)),
                 // The server has closed the connection.
                 Ok(Err(_)) => drop(checkout.connection.give_up()),
                 // The network may have forgotten all idle connections, and to ping each of them
@@ -141,7 +150,7 @@ impl Channel {
             }
         }
         checkout.connection = timeout(limit, shared.open()).await.map_err(|_| slots.silent())??;
-        Ok(checkout)
+        Ok(Some(checkout))
     }
 
     /// Opens all connections that there may be, for later use.

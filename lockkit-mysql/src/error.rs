@@ -255,12 +255,6 @@ pub(crate) fn ours(kind: ErrorKind, reason: impl Into<Cow<'static, str>>) -> Err
     Error::new(kind, reason).with_backend(BACKEND)
 }
 
-/// Copies an error that several claims receive.
-pub(crate) fn again(error: &Error) -> Error {
-    let copy = ours(error.kind(), error.context().to_owned()).with_status(error.status());
-    if error.is_outcome_unknown() { copy.with_outcome_unknown() } else { copy }
-}
-
 pub(crate) fn nonsense(what: &str) -> Error {
     ours(
         ErrorKind::Unexpected,

@@ -79,8 +79,21 @@ impl Pool {
     /// opening a new connection.
     pub(crate) async fn get(&self, patience: Duration) -> Result<Checkout> {
         let connection = self.main.get(patience).await?;
+        Ok(self.with_killer(connection))
+    }
+
+    /// As [`get`](Self::get), but `None` if all connections are in use for so long.
+    ///
+    /// # Errors
+    /// The error of opening a new connection.
+    pub(crate) async fn get_if_free(&self, patience: Duration) -> Result<Option<Checkout>> {
+        let connection = self.main.get_if_free(patience).await?;
+        Ok(connection.map(|connection| self.with_killer(connection)))
+    }
+
+    fn with_killer(&self, connection: Checkout) -> Checkout {
         let statement_killer = Arc::clone(&self.statement_killer);
-        Ok(connection.with_drop_handler(statement_killer))
+        connection.with_drop_handler(statement_killer)
     }
 
     /// How many connections are in use, without those of [`get_side`](Self::get_side).

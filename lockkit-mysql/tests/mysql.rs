@@ -15,6 +15,8 @@ mod crowd;
 mod cut;
 #[path = "mysql/diagnosis.rs"]
 mod diagnosis;
+#[path = "mysql/doubt.rs"]
+mod doubt;
 #[path = "mysql/format.rs"]
 mod format;
 #[path = "mysql/galera.rs"]

@@ -51,6 +51,8 @@ impl<S: Copy + Eq + Hash, M, A> Batches<S, M, A> {
         let members = Arc::new(Mutex::new(vec![member]));
         let request = send(Arc::clone(&members)).shared();
         if let Some(request) = request.downgrade() {
+            // The callers of the removed requests have all gone.
+            open.retain(|_, batch| batch.request.upgrade().is_some());
             open.insert(sort, Batch { members, request });
         }
         (0, request)

@@ -10,7 +10,7 @@
 //! 3. A renewal moves the end of the lease, if owner and `fence` are the same. One statement renews
 //!    all leases of the process that are due.
 //! 4. A release sets the end of the lease to zero, if the owner is the same. It calls the next
-//!    waiter of the process. While the server is busy, one statement releases several locks.
+//!    waiter of the process. While the client is busy, one statement releases several locks.
 //! 5. A claim that resumes a grant has its own statement instead of an attempt. If the row has the
 //!    former owner, the statement replaces that by the new owner, and leaves `fence` as it is.
 //!
@@ -61,8 +61,8 @@ pub(crate) struct LeaseClaim {
     /// The owner that may have the lock instead of this one, after an unanswered transfer.
     successor: Option<String>,
     unanswered: UnansweredRequests,
-    /// Whether a release has joined a batch. If it failed, the next one is sent alone, so that it
-    /// delays others only once.
+    /// Whether a release of this grant has joined a batch, which may still be under way. The next
+    /// release is then sent alone, and finds out whether the batch has freed the lock.
     has_joined: bool,
     /// The place of this claim among the waiters of this process.
     place: Option<Place>,
@@ -227,7 +227,7 @@ impl LeaseClaim {
         Err(error::late(self.spec.op_timeout))
     }
 
-    /// Releases the lock together with other claims, if the server is busy. A batch frees only what
+    /// Releases the lock together with other claims, if the client is busy. A batch frees only what
     /// certainly has no successor, and no request under way. `NotFreed` if there is no batch.
     async fn release_together(&mut self) -> Result<Outcome> {
         let is_plain =
@@ -245,14 +245,25 @@ impl LeaseClaim {
     /// Releases the lock, or what unanswered requests have left of it. The call has `spent` a part
     /// of its time already. Returns the answer of [`Store::release`].
     async fn release_alone(&mut self, spent: Duration) -> Result<Option<bool>> {
-        let is_final = self.unanswered.end(&self.store.pool, self.spec.op_timeout / 2).await;
-        let patience = (self.spec.op_timeout * 3 / 4).saturating_sub(spent);
+        let op_timeout = self.spec.op_timeout;
+        let is_final = self.unanswered.end(&self.store.pool, op_timeout / 2).await;
+        // A batch may have taken three quarters of the time.
+        let patience = (op_timeout * 3 / 4).saturating_sub(spent).max(op_timeout / 8);
         let mut connection = self.store.pool.get(patience).await?;
         let asked = self.asked(0);
         let successor = self.successor.as_deref();
-        let found = self.store.release(&mut connection, self.form, &asked, successor).await?;
+        let answer =
+            self.store.release(&mut connection, self.form, &asked, successor, self.has_joined);
+        let found = answer.await?;
         self.store.waiters.call_first(&self.spec.name);
         if is_final { Ok(found) } else { Err(not_final()) }
+    }
+
+    /// Call when a release was answered: nothing of this claim is in the store.
+    fn forget(&mut self) {
+        self.has_joined = false;
+        (self.token, self.raised, self.successor) = (None, None, None);
+        self.unanswered.taken_back();
     }
 
     fn stand_in_line(&mut self) {
@@ -266,6 +277,11 @@ const WAITING: Attempt = Attempt::Busy { queued: false, retry_after: None };
 #[async_trait]
 impl Claim for LeaseClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
+        // A batch may still be under way. It would free the present grant, but frees no later one.
+        if self.has_joined {
+            self.release_alone(Duration::ZERO).await?;
+            self.forget();
+        }
         match &self.place {
             Some(place) if !place.is_called() && !self.unanswered.is_any() => {
                 poll(&self.store, &self.spec.name);
@@ -380,16 +396,12 @@ impl Claim for LeaseClaim {
             Outcome::NotFreed => self.release_alone(spent).await?,
             Outcome::InDoubt => {
                 let found = self.release_alone(spent).await;
-                match found.map_err(Error::with_outcome_unknown)? {
-                    Some(true) => Some(true),
-                    // The batch may have freed the lock before.
-                    _ => return Err(in_doubt()),
-                }
+                let found = found.map_err(Error::with_outcome_unknown)?;
+                // The row has another owner, or is gone. The batch may have freed the lock before.
+                Some(found.ok_or_else(in_doubt)?)
             }
         };
-        self.has_joined = false;
-        (self.token, self.raised, self.successor) = (None, None, None);
-        self.unanswered.taken_back();
+        self.forget();
         Ok(if found == Some(true) { Released::Freed } else { Released::NotHeld })
     }
 }

@@ -1,7 +1,7 @@
 //! The optimistic strategy: a row is a lease.
 //!
 //! One statement takes a mutex, one releases it, and one renews all leases that are due together.
-//! While the server is busy, one statement releases several mutexes.
+//! While the client is busy, one statement releases several mutexes.
 //! Two statements in one request take a place among several holders. `fence` is the version that
 //! each of them compares. The server's clock alone decides when a lease
 //! ends. A waiter holds no connection: one task looks at all locks from time to time, without

@@ -1,26 +1,27 @@
-//! Releases several mutexes with one statement while the server is busy.
+//! Releases several mutexes with one statement while the client is busy.
 //!
 //! 1. While few connections are in use, a release is a request of its own.
-//! 2. Otherwise it joins a batch. One batch is under way at a time. When it is answered, the next one
-//!    is sent, with all releases that have come meanwhile.
-//! 3. The statement frees those rows whose leases are live. It writes the number of the batch in the
-//!    place of the end of the lease.
-//! 4. If it has changed fewer rows than there are releases, a second request reads these numbers. A
-//!    release without the number is sent alone, so its claim learns whether it had lost the lock.
+//! 2. Otherwise it joins a batch. One batch of each sort is under way at a time. When it is answered,
+//!    the next one is sent, with all releases that have come meanwhile.
+//! 3. The statement frees those rows whose leases are live. It writes [`FREED_TOGETHER`] in the place
+//!    of the end of the lease.
+//! 4. If it has changed fewer rows than there are releases, a second request reads these ends. Each
+//!    release whose row has another end is sent alone, so its claim learns whether it had lost the
+//!    lock.
+//! 5. If the batch was not answered, each release is sent alone. It finds [`FREED_TOGETHER`] in the
+//!    row that the batch has freed, unless the row has a new owner by then.
 
 #[cfg(test)]
 mod tests;
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    collections::HashMap,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use futures_util::FutureExt as _;
-use lockkit_core::Result;
+use lockkit_core::{Clock, Result};
 use tokio::{
     runtime::{Handle, Id},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -48,6 +49,12 @@ const MOST: usize = 32;
 /// How long a batch waits for the one that is under way. After that, the earlier batch is late, and
 /// delays no other.
 const LATE: Duration = Duration::from_millis(100);
+/// The end of a lease that a batch has freed. It is far below the present time, so the row is free.
+/// A lone release writes 0.
+///
+/// With each grant, a claim joins one batch at most, and the next grant writes another end. So in a
+/// row of its owner, this end proves that the batch has freed the last grant.
+pub(crate) const FREED_TOGETHER: u64 = 1;
 const WHAT: &str = "releasing";
 
 /// How a batch has ended for one of its holds.
@@ -57,8 +64,8 @@ pub(crate) enum Outcome {
     Answered(Option<bool>),
     /// The batch did not free the lock, and does not say why. So the claim asks alone.
     NotFreed,
-    /// The batch may have freed the lock. The claim asks alone, and only the answer that the lock
-    /// was held until then is certain.
+    /// The batch may have freed the lock. So the claim asks alone. Only if its row has another owner
+    /// by then, the outcome stays unknown.
     InDoubt,
 }
 
@@ -74,36 +81,38 @@ struct Sort {
 }
 
 /// The releases of a locker.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Releases {
     batches: Batches<Sort, Hold, Answer>,
-    /// The batch that is under way has the permit.
-    turn: Mutex<Arc<Semaphore>>,
-    /// The number of the next batch. No batch has the number 0, which a lone release writes. All
-    /// numbers are far below the present time, so a row with such an end is free.
-    next: AtomicU64,
-}
-
-impl Default for Releases {
-    fn default() -> Self {
-        let turn = Mutex::new(Arc::new(Semaphore::new(1)));
-        Self { batches: Batches::default(), turn, next: AtomicU64::new(1) }
-    }
+    /// The batch of a sort that is under way has the permit.
+    turns: Mutex<HashMap<Sort, Arc<Semaphore>>>,
 }
 
 impl Releases {
-    /// Waits until the batch that is under way is answered. If that takes too long, later batches
-    /// wait for the present one instead.
-    async fn turn(&self, patience: Duration) -> Option<OwnedSemaphorePermit> {
-        let turn = lock(&self.turn).clone();
-        if let Ok(Ok(permit)) = time::timeout(patience, turn.acquire_owned()).await {
+    /// Waits until the batch of this sort that is under way is answered. If that takes too long,
+    /// later batches wait for the present one instead. `None` if another batch was faster.
+    async fn turn(&self, sort: Sort, patience: Duration) -> Option<OwnedSemaphorePermit> {
+        let turn = {
+            let mut turns = lock(&self.turns);
+            // The others are neither in use nor waited for.
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            Arc::clone(turns.entry(sort).or_insert_with(one_at_a_time))
+        };
+        let permit = time::timeout(patience, Arc::clone(&turn).acquire_owned()).await;
+        if let Ok(Ok(permit)) = permit {
             return Some(permit);
         }
-        let turn = Arc::new(Semaphore::new(1));
-        let permit = Arc::clone(&turn).try_acquire_owned().ok();
-        *lock(&self.turn) = turn;
-        permit
+        let mut turns = lock(&self.turns);
+        let present = turns.entry(sort).or_insert_with(one_at_a_time);
+        if Arc::ptr_eq(present, &turn) {
+            *present = one_at_a_time();
+        }
+        Arc::clone(present).try_acquire_owned().ok()
     }
+}
+
+fn one_at_a_time() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(1))
 }
 
 impl Store {
@@ -131,34 +140,40 @@ impl Store {
         let (index, request) = self.releases.batches.join(sort, hold, MOST, send);
         match request.await.as_ref() {
             Ok(outcomes) => outcomes.get(index).copied().ok_or_else(|| error::nonsense(WHAT)),
-            Err(error) => Err(error::again(error)),
+            Err(error) => Err(error.copy()),
         }
     }
 
     async fn send_releases(self: Arc<Self>, sort: Sort, holds: Members<Hold>) -> Arc<Answer> {
-        let turn = self.releases.turn(LATE.min(sort.op_timeout / 8)).await;
-        // Together less than the whole budget, so that each caller still receives the reason of a
-        // failure. Further releases join meanwhile.
-        let connection = self.pool.get(sort.op_timeout * 5 / 8).await;
+        let begun = Clock::Boot.now();
+        let budget = sort.op_timeout;
+        let turn = self.releases.turn(sort, LATE.min(budget / 8)).await;
+        // Further releases join meanwhile.
+        let connection = self.pool.get_if_free(budget * 3 / 8).await;
         let holds = self.releases.batches.close(sort, &holds);
+        // Together three quarters of the budget, so that each claim can still ask alone.
+        let spent = begun.until(Clock::Boot.now());
+        let limit = (budget * 3 / 4).saturating_sub(spent).max(budget / 4);
         let answer = match connection {
-            Ok(connection) => self.free(connection, sort.op_timeout / 4, &holds).await,
+            Ok(Some(connection)) => self.free(connection, limit, &holds).await,
             // Nothing was sent. Each claim waits for a connection for as long as its own budget
             // allows.
-            Err(_) => Ok(vec![Outcome::NotFreed; holds.len()]),
+            Ok(None) => Ok(vec![Outcome::NotFreed; holds.len()]),
+            Err(error) => Err(error),
         };
         drop(turn);
         Arc::new(answer)
     }
 
     /// Gives up after `limit`, because another transaction may have locked one of the rows. The
-    /// server then ends the statement, as the connection is dropped midway.
+    /// server gives up waiting for a row after a second, which is sooner with most budgets. Then
+    /// nothing is in doubt.
     async fn free(&self, mut connection: Checkout, limit: Duration, holds: &[Hold]) -> Answer {
         if let [Hold { name, owner, .. }] = holds {
             let client = self.client;
             let asked =
                 LockRequest { name, owner, label: "", lease_us: 0, not_after_us: 0, client };
-            let found = self.release(&mut connection, Form::Row, &asked, None).await?;
+            let found = self.release(&mut connection, Form::Row, &asked, None, false).await?;
             return Ok(vec![Outcome::Answered(found)]);
         }
         let answer = time::timeout(limit, self.free_all(&mut connection, holds)).await;
@@ -167,23 +182,23 @@ impl Store {
 
     async fn free_all(&self, connection: &mut Connection, holds: &[Hold]) -> Answer {
         let table = self.pool.config().tables().table("lock");
-        let number = self.releases.next.fetch_add(1, Relaxed);
         let rows = any_of(holds.iter());
         let update = format!(
-            "UPDATE {table} FORCE INDEX(PRIMARY) SET expires_us={number},touched_us={NOW} \
+            "UPDATE {table} FORCE INDEX(PRIMARY) SET expires_us={FREED_TOGETHER},touched_us={NOW} \
              WHERE expires_us>{NOW} AND ({rows})"
         );
         let freed = match connection.script(&update).await {
             Ok(steps) => steps.first().map_or(0, |step| step.outcome.affected),
-            // The server has undone the whole statement.
-            Err(error) if error::is_race(&error) => 0,
+            // The server has undone the whole statement. If the rollback fails, the connection is
+            // closed.
+            Err(error) if error::is_race(&error) => {
+                let _ = connection.roll_back().await;
+                return Ok(vec![Outcome::NotFreed; holds.len()]);
+            }
             Err(error) => return self.pool.checked(Err(error), Phase::Write, WHAT),
         };
         if usize::try_from(freed).is_ok_and(|freed| freed == holds.len()) {
             return Ok(vec![Outcome::Answered(Some(true)); holds.len()]);
-        }
-        if freed == 0 {
-            return Ok(vec![Outcome::NotFreed; holds.len()]);
         }
         // The question locks the rows, so that a proxy does not send it to a replica.
         let question = format!(
@@ -193,24 +208,22 @@ impl Store {
         Ok(match self.pool.checked(answer, Phase::Read, WHAT) {
             Ok(steps) => {
                 let ends = Found::read(steps.iter().flat_map(|step| &step.rows));
-                outcomes(holds, freed, number, &ends)
+                outcomes(holds, freed, &ends)
             }
             Err(_) => vec![Outcome::InDoubt; holds.len()],
         })
     }
 }
 
-/// The outcomes of the batch with this number, which has freed so many rows. `ends` has the rows
-/// that still have their owners. If the number is missing there for some of the freed rows, these
-/// rows have new owners. Then nothing shows whether a hold without the number was freed.
-fn outcomes(holds: &[Hold], freed: u64, number: u64, ends: &Found<u64>) -> Vec<Outcome> {
-    let mut unseen = freed;
-    for end in ends.values() {
-        unseen -= u64::from(*end == number).min(unseen);
-    }
-    let rest = if unseen == 0 { Outcome::NotFreed } else { Outcome::InDoubt };
+/// The outcomes of a batch that has freed so many rows. `ends` has the rows that still have their
+/// owners. If fewer of them were freed by the batch, the others have new owners. Then nothing shows
+/// whether a hold without a row was freed.
+fn outcomes(holds: &[Hold], freed: u64, ends: &Found<u64>) -> Vec<Outcome> {
+    let seen = ends.values().filter(|end| **end == FREED_TOGETHER).count();
+    let are_all_seen = u64::try_from(seen).is_ok_and(|seen| seen >= freed);
+    let rest = if are_all_seen { Outcome::NotFreed } else { Outcome::InDoubt };
     let outcome = |hold: &Hold| match ends.get(hold) {
-        Some(end) if *end == number => Outcome::Answered(Some(true)),
+        Some(&FREED_TOGETHER) => Outcome::Answered(Some(true)),
         _ => rest,
     };
     holds.iter().map(outcome).collect()

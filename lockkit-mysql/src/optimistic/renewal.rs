@@ -97,7 +97,7 @@ impl Renewals {
                 Ok(outcomes) => {
                     return outcomes.get(index).copied().ok_or_else(|| error::nonsense(WHAT));
                 }
-                Err(Some(error)) => return Err(error::again(error)),
+                Err(Some(error)) => return Err(error.copy()),
                 // Now each hold is renewed alone, so that none waits for another's row.
                 Err(None) => {}
             }

@@ -14,6 +14,7 @@ use crate::{
 use super::{
     known::KnownRows,
     record::{Answer, LockRequest, Predecessor, TransferAnswer},
+    release::FREED_TOGETHER,
 };
 
 /// The statements about the rows of mutexes.
@@ -35,8 +36,8 @@ impl RowSql {
         // The last owner stays in the row. Without `expires_us` it means nothing, and a row whose
         // length does not change is changed in place.
         let release = format!(
-            "UPDATE {lock} SET expires_us=0*LAST_INSERT_ID(IF(expires_us>{NOW},{FREED},{LAPSED})),touched_us={NOW} \
-             WHERE kind=? AND name=? AND owner IN(?,?)"
+            "UPDATE {lock} SET expires_us=0*LAST_INSERT_ID(IF(expires_us>{NOW} OR expires_us=?,{FREED},{LAPSED})),\
+             touched_us={NOW} WHERE kind=? AND name=? AND owner IN(?,?)"
         );
         let raise = format!(
             "UPDATE {lock} SET fence=LAST_INSERT_ID(GREATEST(fence,?)) \
@@ -99,16 +100,24 @@ impl RowSql {
     }
 
     /// `Some(true)` if this owner or `successor` had the lock, with a live lease. `Some(false)` if
-    /// that lease had ended, `None` if neither had the lock.
+    /// that lease had ended, `None` if neither had the lock. If the claim `has_joined` a batch, a
+    /// lock that the batch has freed counts as live.
     pub(crate) async fn release(
         &self,
         connection: &mut Connection,
         asked: &LockRequest<'_>,
         successor: Option<&str>,
+        has_joined: bool,
     ) -> Result<Option<bool>, my::Error> {
-        let kind = asked.kind().into();
-        let name = asked.name.as_str().into();
-        let params = vec![kind, name, asked.owner.into(), successor.unwrap_or(asked.owner).into()];
+        // A lease with the largest end is live anyway.
+        let freed = if has_joined { FREED_TOGETHER } else { u64::MAX };
+        let params = vec![
+            freed.into(),
+            asked.kind().into(),
+            asked.name.as_str().into(),
+            asked.owner.into(),
+            successor.unwrap_or(asked.owner).into(),
+        ];
         Ok(match connection.run(&self.release, params).await?.id {
             FREED => Some(true),
             LAPSED => Some(false),

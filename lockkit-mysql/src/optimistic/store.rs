@@ -91,7 +91,8 @@ impl Store {
     }
 
     /// Releases the lock of its owner or of `successor`, whichever has it. `Some(true)` if its
-    /// lease was live, `Some(false)` if it had ended, `None` if neither had the lock.
+    /// lease was live, `Some(false)` if it had ended, `None` if neither had the lock. If the claim
+    /// `has_joined` a batch, a lock that the batch has freed counts as live.
     ///
     /// # Errors
     /// The outcome is unknown if the connection broke.
@@ -101,11 +102,12 @@ impl Store {
         form: Form,
         asked: &LockRequest<'_>,
         successor: Option<&str>,
+        has_joined: bool,
     ) -> Result<Option<bool>> {
         let mut races = 0;
         loop {
             let answer = match form {
-                Form::Row => self.row.release(connection, asked, successor).await,
+                Form::Row => self.row.release(connection, asked, successor, has_joined).await,
                 Form::Holders(_) => self.holders.release(connection, asked).await,
             };
             match answer {

@@ -138,11 +138,20 @@ async fn each_answer(flavor: SqlFlavor) {
         assert!(second > first);
         // Only the owner can release the lock, and only once.
         let release = async |connection: &mut Connection, owner| {
-            world.knowing.release(connection, &asked(owner, 0), None).await.unwrap()
+            world.knowing.release(connection, &asked(owner, 0), None, false).await.unwrap()
         };
         assert_eq!(release(&mut connection, "a").await, None);
         assert_eq!(release(&mut connection, "b").await, Some(true));
         assert_ne!(release(&mut connection, "b").await, Some(true));
+        // Only a claim that has joined a batch takes this end for the work of the batch.
+        for (end, has_joined, was_live) in
+            [(1, true, true), (1, false, false), (0, true, false), (2, true, false)]
+        {
+            world.change(&format!("UPDATE lockkit_lock SET expires_us={end}")).await;
+            let asked = asked("b", 0);
+            let found = world.knowing.release(&mut connection, &asked, None, has_joined).await;
+            assert_eq!(found.unwrap(), Some(was_live), "{end}");
+        }
         // The token is ahead of the clock, as after a step back of the clock.
         world.change("UPDATE lockkit_lock SET fence=fence+3600000000").await;
         let third = token(world.acquire(&mut connection, knows, &asked("a", SOON)).await);
