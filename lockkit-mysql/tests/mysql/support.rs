@@ -136,10 +136,11 @@ impl Bed {
     }
 
     /// The statement that counts the requests for a mutex that are at work on the server. They take
-    /// long only if they wait for the row.
+    /// long only if they wait for the row. A preparation is no such request.
     pub(crate) fn waiting(&self) -> String {
         format!(
-            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep' \
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+             WHERE USER='lockkit' AND COMMAND NOT IN('Sleep','Prepare') \
              AND (INFO LIKE 'INSERT INTO%{0}%' OR INFO LIKE 'UPDATE%{0}%SET fence=LAST_INSERT_ID%')",
             self.prefix
         )
