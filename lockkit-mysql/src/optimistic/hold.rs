@@ -42,7 +42,7 @@ pub(crate) fn any_of<'a>(holds: impl Iterator<Item = &'a Hold>) -> String {
     holds.map(Hold::condition).collect::<Vec<_>>().join(" OR ")
 }
 
-/// What a question about rows has found: kind, name, owner, and a value.
+/// The answer to a question about rows: kind, name, owner, and a value.
 #[derive(Debug)]
 pub(crate) struct Found<T>(HashMap<[String; 3], T>);
 

@@ -258,7 +258,7 @@ async fn c6_a_release_that_is_dropped_in_a_batch_frees_its_lock(flavor: SqlFlavo
     }
 }
 
-/// Catches a batch that keeps its connection after all its callers have gone, and one that is sent
+/// Catches a batch that keeps its connection after all its calls were dropped, and one that is sent
 /// nevertheless.
 async fn c6_a_batch_that_nobody_waits_for_leaves_nothing(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
@@ -286,8 +286,8 @@ async fn c6_a_batch_that_nobody_waits_for_leaves_nothing(flavor: SqlFlavor) {
     assert_eq!(admin.one::<u64>(live(&bed)).await, 0);
 }
 
-/// Catches a batch that finds a row by its owner only: a proxy may deliver the batch again, or late,
-/// when the same claim has got the lock again. Also catches one that scans the table.
+/// Catches a batch that finds a row by its owner only. A proxy may deliver the batch again, or
+/// late, when the same claim has got the lock again. Also catches one that scans the table.
 async fn c4_c5_a_batch_that_arrives_again_frees_no_later_grant(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
@@ -325,8 +325,8 @@ async fn c4_c5_a_batch_that_arrives_again_frees_no_later_grant(flavor: SqlFlavor
     }
 }
 
-/// Catches a batch whose releases all wait for the row of one of them. First the server ends the wait
-/// after a second, and then the client does so.
+/// Catches a batch whose releases all wait for the row of one of them. First the server ends the
+/// wait after a second, and then the client does so.
 async fn c8_a_locked_row_delays_the_others_of_its_batch_for_a_while_only(flavor: SqlFlavor) {
     for (op_timeout, server_waits) in [(OP_TIMEOUT, false), (Duration::from_secs(12), true)] {
         let bed = Bed::steady(flavor);

@@ -1,5 +1,5 @@
-//! The sessions of one locker. There is usually one. A new session replaces one that is over, and
-//! more sessions open when one session can't watch for all waiters, or would have too many nodes.
+//! The sessions of one locker. There is usually one. A new session replaces one that is over. More
+//! sessions open when one can't watch for all waiters, or would have too many nodes.
 
 use std::sync::{
     Arc, Mutex,

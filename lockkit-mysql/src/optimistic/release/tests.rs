@@ -70,8 +70,8 @@ fn c7_where_a_freed_row_is_not_seen_the_rest_is_in_doubt() {
     assert_eq!(outcomes_of(1, &[]), [InDoubt; 3]);
 }
 
-/// Catches two batches at once, a batch without an end that delays all later ones, and a batch that
-/// takes the turn of another one that is not late.
+/// Catches two batches at once, and a batch without an end that delays all later ones. Also catches
+/// a batch that takes the turn of another one that is not late.
 #[tokio::test]
 async fn c8_a_batch_waits_for_the_one_before_but_not_for_a_late_one() {
     const NO_TIME: Duration = Duration::from_millis(1);
@@ -90,7 +90,7 @@ async fn c8_a_batch_waits_for_the_one_before_but_not_for_a_late_one() {
     assert!(releases.turn(SORT, SOON).now_or_never().flatten().is_some());
 }
 
-/// Catches a batch that keeps the turn or its connection after all its callers have gone.
+/// Catches a batch that keeps the turn or its connection after all its calls were dropped.
 #[tokio::test]
 async fn c6_a_batch_that_is_dropped_gives_its_turn_back() {
     // Nothing answers there.
@@ -106,8 +106,8 @@ async fn c6_a_batch_that_is_dropped_gives_its_turn_back() {
     assert!(!store.is_busy());
 }
 
-/// Catches a batch whose members each open a connection again, one that was not sent and has an
-/// unknown outcome, and an error without its source.
+/// Catches a batch whose members each open a connection again, and an error without its source.
+/// Also catches a batch that was not sent and has an unknown outcome.
 #[tokio::test]
 async fn c5_c13_a_batch_without_a_server_fails_for_certain() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
