@@ -119,6 +119,12 @@ impl UnfairClaim {
         Ok(Attempt::Granted(Grant::new(token, node_ref.session.lease(self.spec.clock))))
     }
 
+    /// The paths of both nodes. The pool counts the chroot of one of them.
+    fn node_bytes(&self) -> PathBytes {
+        let chroot = self.pool.config().chroot().map_or(0, str::len);
+        PathBytes { watched: 0, in_nodes: UnfairNode::bytes(&self.folder) + chroot }
+    }
+
     /// Sets a watch on the holder's node. Returns `false` if there is no such node any more.
     async fn watch(&mut self) -> Result<bool> {
         let obstacle = Obstacle::Next(HELD.to_owned());
@@ -162,14 +168,17 @@ impl Claim for UnfairClaim {
             return Ok(granted);
         }
         for _ in 0..MOST_RACES {
-            let bytes = PathBytes { watched: 0, in_nodes: UnfairNode::bytes(&self.folder) };
-            let reservation = self.pool.reservation(bytes).await?;
-            let session = Arc::clone(reservation.session());
+            if wait == Wait::No {
+                let session = self.pool.session().await?;
+                session.ready(self.spec.op_timeout).await?;
+                if self.is_taken(&session).await? {
+                    return Ok(TAKEN);
+                }
+            }
+            let reservation = self.pool.reservation(self.node_bytes()).await?;
+            let session = reservation.session();
             self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
             session.ready(self.spec.op_timeout).await?;
-            if wait == Wait::No && self.is_taken(&session).await? {
-                return Ok(TAKEN);
-            }
             if let Some(granted) = self.race(reservation).await? {
                 return Ok(granted);
             }

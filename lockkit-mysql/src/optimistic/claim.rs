@@ -213,8 +213,8 @@ impl LeaseClaim {
                     return Ok(Transferred::Granted(Grant::new(token, lease)));
                 }
                 Some(TransferAnswer::Freed) => {
-                    (self.place, self.token, self.raised, self.successor) =
-                        (None, None, None, None);
+                    self.place = None;
+                    self.forget();
                     self.store.waiters.call_first(&self.spec.name);
                     return Ok(Transferred::Yielded);
                 }
@@ -228,15 +228,21 @@ impl LeaseClaim {
     }
 
     /// Releases the lock together with other claims, if the client is busy. A batch frees only what
-    /// certainly has no successor, and no request under way. `NotFreed` if there is no batch.
+    /// certainly has no successor, and no request under way. After a raise, a range of tokens would
+    /// match, which may have the token of a later grant. `NotFreed` if there is no batch.
     async fn release_together(&mut self) -> Result<Outcome> {
-        let is_plain =
-            self.form == Form::Row && self.successor.is_none() && !self.unanswered.is_any();
+        let is_plain = self.form == Form::Row
+            && self.successor.is_none()
+            && self.raised.is_none()
+            && !self.unanswered.is_any();
         match self.tokens() {
             Some(tokens) if is_plain && !self.has_joined && self.store.is_busy() => {
                 self.has_joined = true;
                 let hold = self.hold(tokens);
-                self.store.release_together(hold, self.spec.op_timeout).await
+                let outcome = self.store.release_together(hold, self.spec.op_timeout).await;
+                // The batch has ended without an effect on this lock, so the next release may join.
+                self.has_joined = !matches!(outcome, Ok(Outcome::NotFreed));
+                outcome
             }
             _ => Ok(Outcome::NotFreed),
         }
@@ -279,7 +285,9 @@ impl Claim for LeaseClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
         // A batch may still be under way. It would free the present grant, but frees no later one.
         if self.has_joined {
-            self.release_alone(Duration::ZERO).await?;
+            // The former grant may still be there, whatever the error says about this request.
+            let released = self.release_alone(Duration::ZERO).await;
+            released.map_err(Error::with_outcome_unknown)?;
             self.forget();
         }
         match &self.place {
@@ -408,8 +416,8 @@ impl Claim for LeaseClaim {
 
 fn in_doubt() -> Error {
     let reason = "the request that freed several locks was not answered in time, and this claim no \
-                  longer has the lock, but it may have lost the lock before; release again to find \
-                  out";
+                  longer has the lock; it may have lost the lock before, so check the work that \
+                  the lock guarded";
     error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
 }
 

@@ -149,7 +149,7 @@ impl Store {
         let budget = sort.op_timeout;
         let turn = self.releases.turn(sort, LATE.min(budget / 8)).await;
         // Further releases join meanwhile.
-        let connection = self.pool.get_if_free(budget * 3 / 8).await;
+        let connection = self.pool.get_if_free(budget / 2).await;
         let holds = self.releases.batches.close(sort, &holds);
         // Together three quarters of the budget, so that each claim can still ask alone.
         let spent = begun.until(Clock::Boot.now());

@@ -59,6 +59,10 @@ impl CleanupTask {
             let found = unfair_node.find(client).await?;
             return Ok(found.map(|(path, stat)| (path.into(), stat)));
         }
+        if let Self::Queued { path } = self {
+            // A server that lags behind would still show a node that was deleted.
+            client.sync(folder_of(path)).await?;
+        }
         let Some(path) = self.look(client).await? else { return Ok(None) };
         Ok(client.check_stat(&path).await?.map(|stat| (path, stat)))
     }

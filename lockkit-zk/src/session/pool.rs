@@ -62,7 +62,7 @@ impl Pool {
     }
 
     /// Returns a session that lives, with a reservation for paths. `bytes` leaves out the chroot,
-    /// which at most one path of each sort is counted with.
+    /// which is counted once for each sort of paths.
     ///
     /// # Errors
     /// The reason why there is no session.
@@ -102,16 +102,19 @@ impl Pool {
             return Err(closed());
         }
         let mut sessions = lock(&self.sessions);
-        let mut is_first = true;
-        // Additional sessions are closed at the first use after their claims have ended.
+        let mut live = sessions.iter().filter(|session| !session.is_over());
+        let found = live.find_map(|session| Reservation::on(session, bytes));
+        // A session that no claim uses is closed once another one has much room. Without that
+        // condition, each short lock beside a full session would open and close a session.
+        let mut has_much_room = false;
         let retired: Vec<_> = sessions
             .extract_if(.., |session| {
-                let needed = !session.is_over() && (is_first || Arc::strong_count(session) > 1);
-                is_first &= !needed;
-                !needed
+                let is_unused = has_much_room && Arc::strong_count(session) == 1;
+                let is_needed = !session.is_over() && !is_unused;
+                has_much_room |= is_needed && Reservation::has_much_room_on(session);
+                !is_needed
             })
             .collect();
-        let found = sessions.iter().find_map(|session| Reservation::on(session, bytes));
         drop(sessions);
         drop(retired); // outside the lock
         Ok(found)

@@ -51,6 +51,12 @@ impl Reservation {
         Some(reserved)
     }
 
+    /// Whether less than half of the room is in use.
+    pub(super) fn has_much_room_on(session: &Session) -> bool {
+        session.watched_bytes.load(Relaxed) < MOST_WATCHED / 2
+            && session.node_bytes.load(Relaxed) < MOST_IN_NODES / 2
+    }
+
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
     }
