@@ -25,6 +25,9 @@ const BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 /// should know of it. This is longer than the bound on the signal.
 const DISBELIEF: Duration = Duration::from_secs(3);
 
+/// Two reads of the clock around one of the guard are closer than this, in ns.
+const READ_IN_NS: u64 = 10_000_000;
+
 /// A guard, and its use by the holder.
 pub(super) struct Hold<'a> {
     op: Op,
@@ -169,10 +172,15 @@ impl<'a> Hold<'a> {
 
     /// The time of the hold, as the guard reports it now.
     fn believes(&self) -> std::ops::Range<u64> {
-        // Reads the clock first, so that the computed end is not after the real end.
-        let at = clock::now();
-        let left = u64::try_from(self.guard.remaining().as_nanos()).unwrap_or(u64::MAX);
-        at..at.saturating_add(left)
+        loop {
+            // Reads the clock first, so that the computed end is not after the real end.
+            let at = clock::now();
+            let left = u64::try_from(self.guard.remaining().as_nanos()).unwrap_or(u64::MAX);
+            // A busy machine may stop this thread between the two, and the end would be too early.
+            if clock::now().saturating_sub(at) < READ_IN_NS {
+                return at..at.saturating_add(left);
+            }
+        }
     }
 
     /// Checks whether the lock is still held, and records until when.
