@@ -49,7 +49,8 @@ pub(crate) fn beating(place: &Place) -> Running {
 fn outlives() -> Result<(), Failed> {
     let _no_crowd = CROWD.read();
     // The longest session is twenty ticks. A machine may stall for a part of a short one.
-    let options = lockkit_fixture::ZooKeeperOptions::default().with_tick(Duration::from_millis(500));
+    let options =
+        lockkit_fixture::ZooKeeperOptions::default().with_tick(Duration::from_millis(500));
     let server = lockkit_fixture::ZooKeeperServer::start_with(options)?;
     let mut command = bare(["run", "job", "sleep", "7"]);
     command.env("LOCKKIT_URL", format!("zk://{}/", server.addr()));
