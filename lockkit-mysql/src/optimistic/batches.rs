@@ -51,7 +51,7 @@ impl<S: Copy + Eq + Hash, M, A> Batches<S, M, A> {
         let members = Arc::new(Mutex::new(vec![member]));
         let request = send(Arc::clone(&members)).shared();
         if let Some(request) = request.downgrade() {
-            // The callers of the removed requests have all gone.
+            // No call waits for the removed requests any more.
             open.retain(|_, batch| batch.request.upgrade().is_some());
             open.insert(sort, Batch { members, request });
         }

@@ -52,8 +52,8 @@ const LATE: Duration = Duration::from_millis(100);
 /// The end of a lease that a batch has freed. It is far below the present time, so the row is free.
 /// A lone release writes 0.
 ///
-/// With each grant, a claim joins one batch at most, and the next grant writes another end. So in a
-/// row of its owner, this end proves that the batch has freed the last grant.
+/// Only a batch writes this end, and the next grant writes another one. So in a row of its owner,
+/// this end proves that a batch has freed the last grant.
 pub(crate) const FREED_TOGETHER: u64 = 1;
 const WHAT: &str = "releasing";
 

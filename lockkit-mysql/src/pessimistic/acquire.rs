@@ -182,6 +182,14 @@ pub(super) fn not_proven(reason: &str) -> lockkit_core::Error {
     )
 }
 
+/// The error of a release whose transaction may have ended or not.
+pub(super) fn not_known() -> lockkit_core::Error {
+    let reason = "the connection broke while lockkit ended the transaction; the lock is free now, \
+                  or after its lease; check whether the statements in its transaction were \
+                  committed";
+    error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
+}
+
 /// The values that the last holder left.
 struct Last {
     token: u64,

@@ -25,7 +25,7 @@ use tokio::{
 
 use super::{
     MAX_PATIENCE, MIN_TTL, Store,
-    acquire::{Locked, end_of},
+    acquire::{Locked, end_of, not_known},
     inspect::is_alive,
     row_lock::{End, PingOutcome, RowLock},
     sql::{Key, LEAST_OPEN, LONGEST},
@@ -71,10 +71,13 @@ enum Stage {
         server: Server,
         is_used: bool,
         successor: Option<Arc<Key>>,
+        token: u64,
     },
-    /// The transaction had ended before the release. It left a strict lease that its holder does
-    /// not need any more.
-    Ended(Option<Arc<Key>>),
+    /// The transaction ended before the release. It left a strict lease that its holder needs no more.
+    Ended {
+        successor: Option<Arc<Key>>,
+        token: u64,
+    },
 }
 
 impl RowClaim {
@@ -169,12 +172,15 @@ impl RowClaim {
 
     /// Ends what the server may still have of an earlier release.
     async fn cut_adrift(&mut self) -> Result<()> {
-        let Stage::Disconnected { server, is_used, successor } = &self.stage else { return Ok(()) };
+        let Stage::Disconnected { server, is_used, successor, token } = &self.stage else {
+            return Ok(());
+        };
         if !self.store.pool.end(server, self.patience()).await? {
             return Err(not_known());
         }
         let is_used = *is_used;
-        self.store.settle(&self.key, successor.as_deref(), self.patience()).await?;
+        let grant = (successor.as_deref(), *token);
+        self.store.settle(&self.key, grant, self.patience()).await?;
         if is_used {
             return Err(not_known());
         }
@@ -188,10 +194,10 @@ impl RowClaim {
     /// The server did not end the lease, which then ends by itself. This returns before `deadline`,
     /// because the core cuts the release off there and takes its outcome for unknown.
     async fn settle(&mut self, deadline: Tick) -> Result<Released> {
-        if let Stage::Ended(successor) = &self.stage {
+        if let Stage::Ended { successor, token } = &self.stage {
+            let grant = (successor.as_deref(), *token);
             let left = Clock::Boot.now().until(deadline);
-            let settled =
-                timeout(left, self.store.settle(&self.key, successor.as_deref(), left)).await;
+            let settled = timeout(left, self.store.settle(&self.key, grant, left)).await;
             settled.unwrap_or_else(|_| Err(error::ours(ErrorKind::Unavailable, NOT_SETTLED)))?;
             self.stage = Stage::Nothing;
         }
@@ -216,7 +222,7 @@ impl RowClaim {
                 self.cut_adrift().await?;
                 Ok(None)
             }
-            ended @ Stage::Ended(_) => {
+            ended @ Stage::Ended { .. } => {
                 self.stage = ended;
                 // The hold has ended, so it does not matter whether the row was still ours.
                 let _ = self.settle(Clock::Boot.now().after(self.patience())).await?;
@@ -289,9 +295,10 @@ impl RowClaim {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout * 7 / 8);
         let mut hold = transaction.seize(hold).await;
         let keep = !hold.is_used() || transaction.is_wanted();
+        let token = hold.token();
         if !keep {
             // On another connection, because this transaction is rolled back.
-            self.store.settle(&self.key, hold.successor(), self.patience()).await?;
+            self.store.settle(&self.key, (hold.successor(), token), self.patience()).await?;
         }
         // A silent connection can't end its transaction. It is killed from another connection
         // instead.
@@ -317,7 +324,7 @@ impl RowClaim {
             }
         };
         if has_gone {
-            self.stage = Stage::Ended(hold.take_successor());
+            self.stage = Stage::Ended { successor: hold.take_successor(), token };
             drop(hold);
             return self.settle(deadline).await;
         }
@@ -325,6 +332,7 @@ impl RowClaim {
             server: hold.server().clone(),
             is_used,
             successor: hold.take_successor(),
+            token,
         };
         Err(not_known())
     }
@@ -476,7 +484,7 @@ impl Claim for RowClaim {
                 self.cut_adrift().await?;
                 Released::NotHeld
             }
-            Stage::Ended(_) => {
+            Stage::Ended { .. } => {
                 self.settle(Clock::Boot.now().after(self.spec.op_timeout * 7 / 8)).await?
             }
         };
@@ -489,11 +497,4 @@ impl Claim for RowClaim {
         let transaction: Arc<dyn Attachment> = Arc::<LockTransaction>::clone(transaction);
         Some(transaction)
     }
-}
-
-fn not_known() -> Error {
-    let reason = "the connection broke while lockkit ended the transaction; the lock is free now, \
-                  or after its lease; check whether the statements in its transaction were \
-                  committed";
-    error::ours(ErrorKind::Unavailable, reason).with_outcome_unknown()
 }

@@ -84,14 +84,14 @@ impl Store {
     pub(super) async fn settle(
         &self,
         key: &Key,
-        successor: Option<&Key>,
+        (successor, token): (Option<&Key>, u64),
         patience: Duration,
     ) -> Result<()> {
         if !self.pool.config().strict_lease {
             return Ok(());
         }
         let mut side = self.pool.get_side(patience).await?;
-        let settled = side.script(&key.settle(&self.sql, successor)).await;
+        let settled = side.script(&key.settle(&self.sql, successor, token)).await;
         self.pool.checked(settled, Phase::Read, "ending the lease").map(drop)
     }
 }

@@ -284,20 +284,26 @@ impl Key {
     /// Asks whose the last token is, as a ping does, and frees the row. With strict leases this may
     /// have to wait, or fail, and until it is done the sign says who has the row. Without them,
     /// nothing was written that a `COMMIT` could wait for.
-    pub(super) fn ping_and_commit(&self, sql: &Sql, successor: Option<&Self>) -> String {
+    pub(super) fn ping_and_commit(
+        &self,
+        sql: &Sql,
+        successor: Option<&Self>,
+        token: u64,
+    ) -> String {
         let sign = self.sign_name();
         let Sql { fence, strict, .. } = sql;
         let this = &self.this;
         if *strict {
-            return format!("{};{}", self.ping(sql), self.commit(sql, successor));
+            return format!("{};{}", self.ping(sql), self.commit(sql, successor, token));
         }
         format!("SELECT fence,owner,RELEASE_LOCK({sign}) FROM {fence} WHERE {this};COMMIT")
     }
 
     /// Frees the row. With strict leases it also ends the lease, so that no claim has to wait for
     /// it.
-    pub(super) fn commit(&self, sql: &Sql, successor: Option<&Self>) -> String {
-        let settle = if sql.strict { self.settle(sql, successor) + ";" } else { String::new() };
+    pub(super) fn commit(&self, sql: &Sql, successor: Option<&Self>, token: u64) -> String {
+        let settle =
+            if sql.strict { self.settle(sql, successor, token) + ";" } else { String::new() };
         format!("{settle}COMMIT;{}", self.reset())
     }
 
@@ -310,12 +316,15 @@ impl Key {
         format!("DO RELEASE_LOCK({})", self.sign_name())
     }
 
-    /// Ends the lease of this grant, so that no claim has to wait for it any more.
-    pub(super) fn settle(&self, sql: &Sql, successor: Option<&Self>) -> String {
+    /// Ends the lease of the grant with this token, so that no claim has to wait for it any more. A
+    /// claim that did not wait may have removed the owner meanwhile, by
+    /// [`note_free`](Self::note_free). The token shows then that there was no later grant.
+    pub(super) fn settle(&self, sql: &Sql, successor: Option<&Self>, token: u64) -> String {
         let owner = literal(self.owner.as_bytes());
         let successor = literal(successor.unwrap_or(self).owner.as_bytes());
         format!(
-            "UPDATE {} SET open_us=0 WHERE {} AND owner IN({owner},{successor})",
+            "UPDATE {} SET open_us=0 \
+             WHERE {} AND (owner IN({owner},{successor}) OR owner='' AND fence={token})",
             sql.fence, self.this
         )
     }
