@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     files::{Identity, Stamp},
+    folder::LockPaths,
     record::Record,
 };
 
@@ -81,6 +82,14 @@ impl GateCache {
         if self.most > 0 {
             gates.insert(key.to_owned(), open);
         }
+    }
+
+    /// Whether the record in place is the last one that this process wrote. Whoever wrote it has
+    /// told the claims of this process.
+    pub(crate) fn is_last_of_ours(&self, paths: &LockPaths) -> bool {
+        let written =
+            self.lock().get(&paths.key).and_then(|open| Some(open.written.as_ref()?.stamp));
+        written.is_some_and(|stamp| Stamp::at(&paths.record).is_ok_and(|there| there == stamp))
     }
 
     #[cfg(test)]

@@ -181,3 +181,24 @@ async fn gates_are_not_cached_if_changes_may_arrive_late() {
     remote.take().await.expect("it is free");
     assert_eq!(remote.store.gates.len(), 0);
 }
+
+/// The watcher reads no record for which this is true. So it must be false for each change that the
+/// claims of this process have not heard of.
+#[tokio::test]
+async fn c8_a_record_is_the_last_of_ours_until_another_process_or_a_task_changes_it() {
+    let scene = Scene::new().await;
+    let is_ours = || scene.store.gates.is_last_of_ours(&scene.paths);
+    assert!(is_ours());
+    let gate = scene.enter();
+    assert!(!is_ours(), "a task is about to change it");
+    drop(gate);
+    scene.take().await;
+    scene.free().await;
+    let other = another(&scene);
+    other.take().await;
+    assert!(!is_ours(), "another process has changed it");
+    other.free().await;
+    assert!(!is_ours(), "another process has changed it twice");
+    fs::remove_file(&scene.paths.record).unwrap();
+    assert!(!is_ours(), "it was removed");
+}
