@@ -84,8 +84,8 @@ impl GateCache {
         }
     }
 
-    /// Whether the record in place is the last one that this process wrote. Whoever wrote it has
-    /// told the claims of this process.
+    /// Whether the record in place is the last one that this process wrote, and no task is inside
+    /// the gate. The task that wrote the record wakes the claims of this process that it concerns.
     pub(crate) fn is_last_of_ours(&self, paths: &LockPaths) -> bool {
         let written =
             self.lock().get(&paths.key).and_then(|open| Some(open.written.as_ref()?.stamp));

@@ -179,8 +179,7 @@ impl RowClaim {
             return Err(not_known());
         }
         let is_used = *is_used;
-        let grant = (successor.as_deref(), *token);
-        self.store.settle(&self.key, grant, self.patience()).await?;
+        self.store.settle(&self.key, successor.as_deref(), *token, self.patience()).await?;
         if is_used {
             return Err(not_known());
         }
@@ -195,9 +194,9 @@ impl RowClaim {
     /// because the core cuts the release off there and takes its outcome for unknown.
     async fn settle(&mut self, deadline: Tick) -> Result<Released> {
         if let Stage::Ended { successor, token } = &self.stage {
-            let grant = (successor.as_deref(), *token);
             let left = Clock::Boot.now().until(deadline);
-            let settled = timeout(left, self.store.settle(&self.key, grant, left)).await;
+            let settling = self.store.settle(&self.key, successor.as_deref(), *token, left);
+            let settled = timeout(left, settling).await;
             settled.unwrap_or_else(|_| Err(error::ours(ErrorKind::Unavailable, NOT_SETTLED)))?;
             self.stage = Stage::Nothing;
         }
@@ -298,7 +297,7 @@ impl RowClaim {
         let token = hold.token();
         if !keep {
             // On another connection, because this transaction is rolled back.
-            self.store.settle(&self.key, (hold.successor(), token), self.patience()).await?;
+            self.store.settle(&self.key, hold.successor(), token, self.patience()).await?;
         }
         // A silent connection can't end its transaction. It is killed from another connection
         // instead.

@@ -84,7 +84,8 @@ impl Store {
     pub(super) async fn settle(
         &self,
         key: &Key,
-        (successor, token): (Option<&Key>, u64),
+        successor: Option<&Key>,
+        token: u64,
         patience: Duration,
     ) -> Result<()> {
         if !self.pool.config().strict_lease {
