@@ -9,11 +9,12 @@ use serde_json::Value;
 use crate::run::{cargo, shown};
 
 /// Crates for test runs, and programs. No user's process contains them.
-const APART: [&str; 9] = [
+const APART: [&str; 10] = [
     "lockkit-bench",
     "lockkit-cli",
     "lockkit-conformance",
     "lockkit-example-migrate",
+    "lockkit-example-schedulers",
     "lockkit-example-service",
     "lockkit-fixture",
     "lockkit-stores",

@@ -1,25 +1,15 @@
 //! Tests four replicas as real processes that start together. The one that migrates is killed in
 //! the middle of a migration.
 
-use std::{
-    collections::BTreeSet,
-    io::{BufRead as _, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
-    sync::mpsc::{self, Receiver, Sender},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeSet, iter, process::Command};
 
-use lockkit_fixture::RedisServer;
+use lockkit_fixture::{Crowd, RedisServer};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 const REPLICAS: usize = 4;
 /// How long each migration works. The kill must come before that.
 const WORK_MS: &str = "1000";
-/// The longest wait for a line.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn c9_on_files_another_replica_migrates_after_a_kill_and_none_starts_with_the_old_schema() {
@@ -39,21 +29,25 @@ fn c9_on_redis_another_replica_migrates_after_a_kill_and_none_starts_with_the_ol
 /// that a kill leaves half applied.
 fn one_migrates(url: &str, folder: &TempDir) {
     let database = folder.path().join("shop.db");
-    let mut crowd = Crowd::start(url, &database);
+    let replica = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkit-example-migrate"));
+        command.arg(url).arg(&database).arg(WORK_MS);
+        command
+    };
+    let mut crowd = Crowd::start(iter::repeat_with(replica).take(REPLICAS)).unwrap();
     // Nothing is served before the second of three migrations.
     let killed = loop {
-        let (number, line) = crowd.hear();
+        let (number, line) = crowd.hear().unwrap();
         assert!(line.starts_with("migrates to "), "replica {number}: {line}");
         if line == "migrates to 2" {
             break number;
         }
     };
-    crowd.replicas[killed].kill().unwrap();
-    assert!(!crowd.replicas[killed].wait().unwrap().success(), "the kill came too late");
+    crowd.kill(killed).unwrap();
     let mut migrating = BTreeSet::new();
     let mut serving = BTreeSet::new();
     while serving.len() < REPLICAS - 1 {
-        let (number, line) = crowd.hear();
+        let (number, line) = crowd.hear().unwrap();
         match line.as_str() {
             "migrates to 2" | "migrates to 3" => _ = migrating.insert(number),
             "serves with schema 3, 1500 cents" => _ = serving.insert(number),
@@ -63,51 +57,11 @@ fn one_migrates(url: &str, folder: &TempDir) {
     assert!(!serving.contains(&killed), "replica {killed} was killed");
     assert_eq!(migrating.len(), 1, "one replica continues");
     for number in serving {
-        assert!(crowd.replicas[number].wait().unwrap().success(), "replica {number}");
+        crowd.ends(number).unwrap();
     }
     let database = Connection::open(database).unwrap();
     let mut rows = database.prepare("SELECT number FROM applied ORDER BY rowid").unwrap();
     let applied: Vec<u64> =
         rows.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     assert_eq!(applied, [1, 2, 3], "each migration is applied once");
-}
-
-/// Replicas that start together, and the lines that they write.
-struct Crowd {
-    replicas: Vec<Child>,
-    lines: Receiver<(usize, String)>,
-}
-
-impl Crowd {
-    fn start(url: &str, database: &Path) -> Self {
-        let (said, lines) = mpsc::channel();
-        let replicas = (0..REPLICAS).map(|number| start(number, url, database, &said)).collect();
-        Self { replicas, lines }
-    }
-
-    fn hear(&self) -> (usize, String) {
-        self.lines.recv_timeout(PATIENCE).expect("a replica says something")
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        for replica in &mut self.replicas {
-            // It may have ended already.
-            let _ = replica.kill();
-            let _ = replica.wait();
-        }
-    }
-}
-
-fn start(number: usize, url: &str, database: &Path, said: &Sender<(usize, String)>) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkit-example-migrate"));
-    command.arg(url).arg(database).arg(WORK_MS).stdout(Stdio::piped());
-    let mut replica = command.spawn().unwrap();
-    let output = BufReader::new(replica.stdout.take().unwrap());
-    let said = said.clone();
-    thread::spawn(move || {
-        output.lines().map_while(Result::ok).try_for_each(|line| said.send((number, line)))
-    });
-    replica
 }

@@ -9,6 +9,7 @@ mod certificates;
 #[cfg(feature = "claims")]
 pub mod claims;
 mod clock;
+mod crowd;
 mod mysql;
 pub mod names;
 mod namespaced;
@@ -22,6 +23,7 @@ mod zookeeper;
 
 pub use self::{
     clock::{ClockDirection, WallClock},
+    crowd::Crowd,
     mysql::{
         GALERA_LIBRARIES, GaleraCluster, MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor,
         SqlServer, TestSql, has_mysql, mysql_home, mysql_is_there, sql_servers_from_env_or_start,
