@@ -46,8 +46,9 @@ impl Locker {
     /// * [`ErrorKind::NewerFormat`] for the ticket of another version of lockkit.
     /// * [`ErrorKind::Unsupported`] if the backend has no tickets.
     ///
-    /// If the store can't be reached, the call asks again for the ttl. After any other error, the
-    /// ticket may be used up. The lock is then free at the end of its lease at the latest.
+    /// If the store can't be reached, the call asks again for the ttl, or for three times
+    /// `op_timeout` if that is longer. After any other error, the ticket may be used up. The lock
+    /// is then free at the end of its lease at the latest.
     ///
     /// # Cancel safety
     /// If the call is dropped, the background task releases the lock, if the call had it already.

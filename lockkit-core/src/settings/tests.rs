@@ -1,4 +1,4 @@
-//! Tests of settings from JSON, YAML and variables.
+//! Tests of settings from JSON, TOML, YAML and variables.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -34,6 +34,17 @@ const JSON: &str = r#"{
     "max_hold": "10m", "group": "orders"
 }"#;
 
+/// TOML reads the label as a number.
+const TOML: &str = r#"
+ttl = "1m 30s"
+wait = "5s"
+renewal = "manual"
+op_timeout = "250ms"
+label = 42
+max_hold = "10m"
+group = "orders"
+"#;
+
 /// YAML reads the label as a number.
 const YAML: &str = "
 ttl: 1m 30s
@@ -47,8 +58,9 @@ group: orders
 
 /// Catches a reader that drops a key, or that mixes up two of them.
 #[test]
-fn each_option_is_read_from_json_and_yaml() {
+fn each_option_is_read_from_json_toml_and_yaml() {
     assert_eq!(json(JSON), Ok(all_options()));
+    assert_eq!(toml::from_str::<LockOptions>(TOML).unwrap(), all_options());
     assert_eq!(serde_saphyr::from_str::<LockOptions>(YAML).unwrap(), all_options());
     assert_eq!(json("{}"), Ok(LockOptions::new()));
 }
@@ -86,6 +98,8 @@ fn c13_a_bad_option_is_refused_with_its_key_and_what_is_allowed() {
     }
     let error = serde_saphyr::from_str::<LockOptions>("ttl: 10 apples").unwrap_err();
     assert!(error.to_string().contains("the setting ttl must be a duration"), "{error}");
+    let error = toml::from_str::<LockOptions>("tll = '3s'").unwrap_err();
+    assert!(error.to_string().contains("did you mean ttl?"), "{error}");
 }
 
 #[tokio::test]
@@ -147,6 +161,9 @@ reports: {url: 'memory://', label: nightly}
     let read: BTreeMap<String, Settings> = serde_saphyr::from_str(text).unwrap();
     let same = r#"{"url": "memory://", "token_base": "7", "process_gate": "false"}"#;
     assert_eq!(read["primary"], json::<Settings>(same).unwrap());
+    let text = "[primary]\nurl = 'memory://'\nprocess_gate = false\ntoken_base = 7";
+    let toml: BTreeMap<String, Settings> = toml::from_str(text).unwrap();
+    assert_eq!(toml["primary"], read["primary"]);
     assert_eq!(read["reports"].common.options.label(), Some("nightly"));
 }
 
