@@ -14,6 +14,7 @@ use crate::support::*;
 on_both!(
     c10_a_killed_connection_is_replaced_at_the_next_renewal,
     c3_holders_and_waiters_survive_a_restart_of_the_server,
+    c2_c4_a_ticket_outlives_a_restart_of_the_server_and_works_once,
     c3_c9_a_holder_of_a_stopped_server_learns_it_in_time,
     c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant,
     c2_a_late_renewal_shortens_nothing,
@@ -27,6 +28,17 @@ on_both!(
 
 async fn hold(locker: &Locker, name: &str) -> LockGuard {
     within(SOON, "a lock", locker.mutex(name).unwrap().lock()).await.unwrap()
+}
+
+fn restart(bed: &mut Bed) {
+    Arc::get_mut(&mut bed.server).expect("it is ours alone").restart().unwrap();
+}
+
+/// Checks that a ticket gives no grant any more.
+async fn assert_stale(locker: &Locker, ticket: &str) {
+    let resumed = within(SOON, "a refusal", locker.resume(ticket)).await;
+    let error = resumed.expect_err("a stale ticket gave a grant");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
 }
 
 /// Catches a holder that loses its lock with its connection, and a dead connection that is asked
@@ -69,7 +81,7 @@ async fn c3_holders_and_waiters_survive_a_restart_of_the_server(flavor: SqlFlavo
     let waiting = tokio::spawn(async move { waiting.lock().await });
     let mut admin = bed.admin().await;
     until("it waits", async || admin.one::<u64>(bed.wanted("a")).await == 1).await;
-    Arc::get_mut(&mut bed.server).expect("it is ours alone").restart().unwrap();
+    restart(&mut bed);
     for guard in [&guard, &reader] {
         let renewed = timeout(SOON, async { while guard.renew().await.is_err() {} });
         renewed.await.expect("no renewal after the restart");
@@ -83,6 +95,54 @@ async fn c3_holders_and_waiters_survive_a_restart_of_the_server(flavor: SqlFlavo
     let next = within(SOON, "the waiter", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > token);
     reader.release().await.unwrap();
+}
+
+/// Catches a ticket whose grant ends with the memory of the server, and a used ticket that works
+/// again after a restart.
+async fn c2_c4_a_ticket_outlives_a_restart_of_the_server_and_works_once(flavor: SqlFlavor) {
+    let mut bed = Bed::own(flavor, &[]);
+    let first = bed.locker("").await;
+    let guards = [
+        hold(&first, "a").await,
+        within(SOON, "a lock", first.rw_lock("a").unwrap().read()).await.unwrap(),
+    ];
+    let mut tickets = Vec::new();
+    for guard in guards {
+        let token = guard.fencing_token();
+        tickets.push((guard.into_ticket().await.unwrap(), token));
+    }
+    restart(&mut bed);
+    let next = bed.locker("").await;
+    let mut resumed = Vec::new();
+    for (ticket, token) in &tickets {
+        let guard = within(SOON, "a resume", next.resume(ticket)).await.unwrap();
+        assert_eq!(guard.fencing_token(), *token);
+        assert!(guard.is_held() && guard.remaining() > TTL / 2);
+        assert_stale(&next, ticket).await;
+        resumed.push(guard);
+    }
+
+    restart(&mut bed);
+    let other = bed.locker("").await;
+    for (ticket, _) in &tickets {
+        assert_stale(&other, ticket).await;
+    }
+    let mutex = other.mutex("a").unwrap();
+    let writer = other.rw_lock("a").unwrap();
+    assert!(persistently(async || mutex.try_lock().await).await.is_none());
+    assert!(persistently(async || writer.try_write().await).await.is_none());
+    for guard in resumed {
+        persistently(async || guard.renew().await).await;
+        guard.release().await.unwrap();
+    }
+    let last = [
+        hold(&other, "a").await,
+        within(SOON, "a lock", other.rw_lock("a").unwrap().write()).await.unwrap(),
+    ];
+    for (guard, (_, token)) in last.into_iter().zip(&tickets) {
+        assert!(guard.fencing_token() > *token);
+        guard.release().await.unwrap();
+    }
 }
 
 async fn c3_c9_a_holder_of_a_stopped_server_learns_it_in_time(flavor: SqlFlavor) {

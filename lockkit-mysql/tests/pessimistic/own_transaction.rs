@@ -1,14 +1,14 @@
 //! Tests of locks in transactions that belong to the program.
 
 use lockkit_core::{
-    ErrorKind, Kind,
+    ErrorKind, FencingToken, Kind,
     spi::{Backend as _, Released, Wait},
     url::StoreUrl,
 };
 use lockkit_fixture::claims::given_up;
 use lockkit_mysql::{
     Config, MySql,
-    mysql_async::{Conn, Opts, Pool, TxOpts, prelude::Queryable as _},
+    mysql_async::{Conn, Opts, Pool, Transaction, TxOpts, prelude::Queryable as _},
 };
 
 use crate::support::*;
@@ -16,6 +16,9 @@ use crate::support::*;
 on_both! {
     c1_a_transaction_of_the_program_and_claims_exclude_each_other,
     c1_transactions_on_a_pool_of_the_program_exclude_each_other,
+    c1_a_connection_that_is_killed_before_its_token_is_stored_gets_no_token,
+    c3_c9_a_killed_connection_frees_the_lock_and_its_commit_fails,
+    c3_c4_a_restart_of_the_server_undoes_the_transaction_and_keeps_its_token,
     c4_a_rollback_of_the_program_takes_no_token_back,
     c4_a_transaction_with_an_old_snapshot_gets_a_larger_token,
     c4_c8_a_transaction_that_waited_behind_others_gets_a_larger_token,
@@ -36,6 +39,18 @@ async fn in_transaction(store: &Store) -> Conn {
     let mut conn = program(store).await;
     conn.query_drop("START TRANSACTION").await.unwrap();
     conn
+}
+
+/// A transaction that has the lock `a`, and has written a row that it did not commit.
+async fn write_under_lock<'a>(
+    store: &Store,
+    conn: &'a mut Conn,
+) -> (Transaction<'a>, FencingToken) {
+    store.admin.run("CREATE TABLE stock (item INT PRIMARY KEY) ENGINE=InnoDB").await;
+    let mut transaction = conn.start_transaction(TxOpts::default()).await.unwrap();
+    let token = store.mysql.lock_in_transaction(&mut transaction, "a").await.unwrap();
+    transaction.query_drop("INSERT INTO stock VALUES (7)").await.unwrap();
+    (transaction, token)
 }
 
 /// How many statements of programs wait for a row.
@@ -83,6 +98,78 @@ async fn c1_transactions_on_a_pool_of_the_program_exclude_each_other(flavor: Sql
     assert!(store.mysql.lock_in_transaction(&mut second, "a").await.unwrap() > token);
     second.commit().await.unwrap();
     pool.disconnect().await.unwrap();
+}
+
+/// Catches a token for a transaction that lost its row during the call.
+async fn c1_a_connection_that_is_killed_before_its_token_is_stored_gets_no_token(
+    flavor: SqlFlavor,
+) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    let before = granted(claim.attempt(Wait::No).await).token;
+    given_up(claim.release()).await;
+    let mut conn = in_transaction(&store).await;
+    let thread = u64::from(conn.id());
+    // Nothing can raise the token, so the call waits while it has the row.
+    store.admin.run("START TRANSACTION;SELECT fence FROM lockkit_fence FOR UPDATE").await;
+    let raising = "information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE `lockkit_fence`%'";
+    let killing = async {
+        until("the token waits", async || store.admin.count(raising).await == 1).await;
+        store.admin.kill(thread).await;
+        store.admin.run("ROLLBACK").await;
+    };
+    let locking = store.mysql.lock_in_transaction(&mut conn, "a");
+    let (locked, ()) = tokio::join!(locking, killing);
+    let error = locked.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(stored_token(&store).await, before.get(), "a call without a row raised it");
+    assert!(granted(claim.attempt(Wait::No).await).token > before);
+    given_up(claim.release()).await;
+}
+
+/// Catches a row that stays locked after its connection has ended. Also catches a program that
+/// never learns of the loss, because its commit succeeds.
+async fn c3_c9_a_killed_connection_frees_the_lock_and_its_commit_fails(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut conn = program(&store).await;
+    let (transaction, token) = write_under_lock(&store, &mut conn).await;
+    let thread = u64::from(transaction.id());
+    let mut next = store.claim("a");
+    let killing = async {
+        until("the next one waits", async || store.admin.waiting().await == 1).await;
+        store.admin.kill(thread).await;
+    };
+    let (attempt, ()) = tokio::join!(next.attempt(Wait::Block(SOON)), killing);
+    assert!(granted(attempt).token > token);
+    assert!(transaction.commit().await.is_err(), "the program does not learn of the loss");
+    // This insert fails if the row was committed, and waits while its transaction is open.
+    store.admin.run("INSERT INTO stock VALUES (7)").await;
+    given_up(next.release()).await;
+}
+
+/// Catches a token that is not stored before the call returns, so that it is given twice. Also
+/// catches a commit that succeeds on another connection than that of the lock.
+async fn c3_c4_a_restart_of_the_server_undoes_the_transaction_and_keeps_its_token(
+    flavor: SqlFlavor,
+) {
+    let mut store = Store::start(flavor).await;
+    let mut conn = program(&store).await;
+    let (transaction, token) = write_under_lock(&store, &mut conn).await;
+    store.server.restart().unwrap();
+    store.admin = Admin::to(&store.server).await;
+    assert!(transaction.commit().await.is_err(), "the program does not learn of the loss");
+    assert_eq!(stored_token(&store).await, token.get());
+    // This backend has no connection from before the restart.
+    let next = store.another().await;
+    let mut conn = in_transaction(&store).await;
+    let own = next.lock_in_transaction(&mut conn, "a").await.unwrap();
+    assert!(own > token);
+    // This insert fails if the row was committed.
+    conn.query_drop("INSERT INTO stock VALUES (7);COMMIT").await.unwrap();
+    assert_eq!(store.admin.count("stock").await, 1);
+    let mut claim = next.claim(spec_for("a", TTL)).unwrap();
+    assert!(granted(claim.attempt(Wait::No).await).token > own);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }
 
 /// Catches a token that is raised inside the program's transaction. It would rise by the server's

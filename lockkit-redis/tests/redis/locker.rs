@@ -2,17 +2,9 @@
 
 use std::time::Duration;
 
-use lockkit_core::{LockOptions, Locker};
-use lockkit_redis::Redis;
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
-
-fn locker(redis: Redis) -> Locker {
-    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
-    // Without the process's gate, the claims compete in the store's own queue.
-    Locker::new(redis).with_process_gate(false).with_defaults(options).unwrap()
-}
 
 async fn assert_clean(store: &Admin) {
     // The server learns of a closed connection in its own time.

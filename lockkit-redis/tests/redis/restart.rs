@@ -1,4 +1,5 @@
-//! Tests a server that is killed and starts again with its data, while many claims are busy.
+//! Tests a server that is killed and starts again with its data: while many claims are busy, and
+//! while a ticket is under way.
 
 use std::{
     collections::HashMap,
@@ -9,9 +10,13 @@ use lockkit_core::{
     Kind, LockName, OwnerId,
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, Wait},
 };
+use lockkit_fixture::{ClockDirection, RedisOptions, RedisServer, claims::until};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::support::*;
+
+/// With these arguments, a server writes each change to disk before it answers.
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 /// How many claims are busy on one connection. Two share each name.
 const CLAIMS: usize = 40;
@@ -77,8 +82,7 @@ async fn compete(
 
 #[tokio::test]
 async fn c1_c4_c5_a_server_that_restarts_under_batches_keeps_the_locks_of_their_holders() {
-    let durable = ["--appendonly", "yes", "--appendfsync", "always"];
-    let mut store = Store::start_with(&durable, "").await;
+    let mut store = Store::start_with(&DURABLE, "").await;
     let mut holder = store.claim("kept");
     let token = granted(holder.attempt(Wait::No).await).token;
     let holders = Arc::new(Holders::default());
@@ -105,6 +109,76 @@ async fn c1_c4_c5_a_server_that_restarts_under_batches_keeps_the_locks_of_their_
     assert_eq!(finally_released(&mut holder).await, Released::Freed);
     let admin = Admin::to(&store.server).await;
     assert_eq!(admin.keys().await, [counter_key()]);
+}
+
+/// Catches a ticket whose grant ends with the memory of the server, and a used ticket that works
+/// again after a restart.
+#[tokio::test]
+async fn c2_c4_a_ticket_outlives_a_restart_of_the_server_and_works_once() {
+    let Store { redis, mut server, .. } = Store::start_with(&DURABLE, "").await;
+    let first = locker(redis);
+    let guards = [
+        first.mutex("a").unwrap().lock().await.unwrap(),
+        first.rw_lock("a").unwrap().read().await.unwrap(),
+    ];
+    let mut tickets = Vec::new();
+    for guard in guards {
+        let token = guard.fencing_token();
+        tickets.push((guard.into_ticket().await.unwrap(), token));
+    }
+    server.restart().unwrap();
+    let next = locker(connect(&server.url()).await.unwrap());
+    let mut resumed = Vec::new();
+    for (ticket, token) in &tickets {
+        let guard = next.resume(ticket).await.unwrap();
+        assert_eq!(guard.fencing_token(), *token);
+        assert!(guard.is_held() && guard.remaining() > TTL / 2);
+        assert_stale(&next, ticket).await;
+        resumed.push(guard);
+    }
+
+    server.restart().unwrap();
+    let other = locker(connect(&server.url()).await.unwrap());
+    for (ticket, _) in &tickets {
+        assert_stale(&other, ticket).await;
+    }
+    assert!(other.mutex("a").unwrap().try_lock().await.unwrap().is_none());
+    assert!(other.rw_lock("a").unwrap().try_write().await.unwrap().is_none());
+    for guard in resumed {
+        // The first request finds out that the connection has ended.
+        until("it is renewed", async || guard.renew().await.is_ok()).await;
+        guard.release().await.unwrap();
+    }
+    let last = [
+        other.mutex("a").unwrap().lock().await.unwrap(),
+        other.rw_lock("a").unwrap().write().await.unwrap(),
+    ];
+    for (guard, (_, token)) in last.into_iter().zip(&tickets) {
+        assert!(guard.fencing_token() > *token);
+        guard.release().await.unwrap();
+    }
+}
+
+/// Catches a lease that begins again when the server starts, and a resume that takes a free lock.
+#[tokio::test]
+async fn c2_c3_a_ticket_whose_lease_ended_while_the_server_was_down_is_refused() {
+    let options = RedisOptions::default().with_args(DURABLE).with_clock();
+    let server = RedisServer::start_as(options).unwrap();
+    let Store { redis, mut server, .. } = Store::on(server, "").await;
+    let first = locker(redis);
+    let guard = first.mutex("a").unwrap().lock().await.unwrap();
+    let token = guard.fencing_token();
+    let ticket = guard.into_ticket().await.unwrap();
+    // A paused server can't remove the lock before it is killed.
+    server.pause().unwrap();
+    server.clock().unwrap().step(TTL, ClockDirection::Forward).unwrap();
+    server.restart().unwrap();
+    let next = locker(connect(&server.url()).await.unwrap());
+    assert_stale(&next, &ticket).await;
+    let guard = next.mutex("a").unwrap().lock().await.unwrap();
+    assert!(guard.fencing_token() > token);
+    assert_stale(&next, &ticket).await;
+    guard.release().await.unwrap();
 }
 
 /// A full server evicts the keys that were not used for long, and the counter never lapses.

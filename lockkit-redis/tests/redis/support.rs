@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lockkit_core::{
-    Kind, LockName, Result,
+    ErrorKind, Kind, LockName, LockOptions, Locker, Result,
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Lease, Released, Wait},
     url::StoreUrl,
 };
@@ -138,6 +138,18 @@ pub(crate) async fn connect(url: &str) -> Result<Redis> {
         config = config.with_connect_timeout(LONG_TRUST)?;
     }
     Redis::connect(config).await
+}
+
+/// A locker whose claims compete in the store's own queue, without the process's gate.
+pub(crate) fn locker(redis: Redis) -> Locker {
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
+    Locker::new(redis).with_process_gate(false).with_defaults(options).unwrap()
+}
+
+/// Checks that a ticket gives no grant any more.
+pub(crate) async fn assert_stale(locker: &Locker, ticket: &str) {
+    let error = locker.resume(ticket).await.expect_err("a stale ticket gave a grant");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
 }
 
 pub(crate) fn spec(name: &str) -> ClaimSpec {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use lockkit_core::{
-    ErrorKind, Kind, LockName, OwnerId,
+    ErrorKind, Kind, LockName, Locker, OwnerId,
     spi::{Backend as _, Claim, ClaimSpec, Mode, Released, RenewalOutcome, Wait, Wake},
 };
 use lockkit_fixture::{RedisCluster, RedisClusterOptions, RedisOptions, RedisServer};
@@ -25,6 +25,11 @@ impl Nodes {
         let cluster = RedisCluster::start_with(options).unwrap();
         let redis = connect(&format!("{}{query}", cluster.url())).await.unwrap();
         Self { redis, cluster }
+    }
+
+    /// A locker with connections of its own, like another process.
+    pub(crate) async fn locker(&self) -> Locker {
+        locker(connect(&self.cluster.url()).await.unwrap())
     }
 
     pub(crate) fn claim(&self, name: &str) -> Box<dyn Claim> {

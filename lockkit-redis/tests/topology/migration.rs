@@ -1,6 +1,7 @@
 //! Tests slots that move to another node.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -9,10 +10,10 @@ use std::{
 };
 
 use lockkit_core::{
-    ErrorKind,
+    ErrorKind, FencingToken, LockGuard, Locker, Result,
     spi::{Attempt, Released, RenewalOutcome, Wait},
 };
-use lockkit_fixture::{RedisClusterOptions, RedisOptions};
+use lockkit_fixture::{RedisClusterOptions, RedisOptions, claims::until};
 
 use crate::{cluster::Nodes, support::*};
 
@@ -93,6 +94,135 @@ async fn c10_nodes_that_know_no_addresses_are_followed() {
     assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
     assert!(nodes.errors(from, "ASK") > 0 && nodes.errors(from, "MOVED") > 0);
+}
+
+/// Checks that a guard is the only holder, with this token.
+async fn assert_sole_holder(guard: &LockGuard, token: FencingToken, locker: &Locker) {
+    assert!(guard.is_held());
+    assert_eq!(guard.fencing_token(), token);
+    let seen = locker.inspect(guard.name()).await.unwrap();
+    let holders: Vec<_> = seen.holders.iter().map(|holder| (holder.owner, holder.token)).collect();
+    assert_eq!(holders, [(Some(guard.owner()), Some(token))]);
+}
+
+/// Catches a resume that asks only the former node of the slot, or that gives another token. Also
+/// catches a ticket whose name loses a brace or a percent sign.
+#[tokio::test]
+async fn c2_c11_a_ticket_is_resumed_on_the_node_to_which_its_slot_has_moved() {
+    let nodes = Nodes::start().await;
+    let first = nodes.locker().await;
+    let next = nodes.locker().await;
+    for (name, escaped) in [("a", "a"), ("a/{b}%c", "a/%7Bb%7D%25c")] {
+        let slot = nodes.slot(escaped);
+        let from = nodes.cluster.owner_of(slot).unwrap();
+        let to = (from + 1) % 3;
+        let mutex = first.mutex(name).unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let token = guard.fencing_token();
+        let ticket = guard.into_ticket().await.unwrap();
+        let redirected = nodes.errors(from, "MOVED");
+        nodes.cluster.migrate_slot(slot, to).unwrap();
+        let exists = nodes.cluster.nodes()[to].ask(["EXISTS", &lock_key(escaped)]).unwrap();
+        assert_eq!(exists.text(), "1", "{name}");
+
+        let guard = next.resume(&ticket).await.unwrap();
+        assert!(nodes.errors(from, "MOVED") > redirected, "{name}: the old node was not asked");
+        assert_sole_holder(&guard, token, &first).await;
+        for locker in [&first, &next] {
+            assert_stale(locker, &ticket).await;
+        }
+        assert!(mutex.try_lock().await.unwrap().is_none(), "{name}: two hold it");
+        guard.release().await.unwrap();
+        let guard = mutex.lock().await.unwrap();
+        assert!(guard.fencing_token() > token, "{name}");
+        assert_stale(&next, &ticket).await;
+        guard.release().await.unwrap();
+    }
+    nodes.assert_clean().await;
+}
+
+/// Waits until a node has refused a resume, because it does not have all keys.
+async fn refused_by(
+    nodes: &Nodes,
+    node: usize,
+    resuming: &mut (impl Future<Output = Result<LockGuard>> + Unpin),
+) {
+    tokio::select! {
+        resumed = resuming => panic!("the move has not ended: {resumed:?}"),
+        () = until("a node refuses", async || nodes.errors(node, "TRYAGAIN") > 0) => {}
+    }
+}
+
+/// Catches a resume that ends with the error of a node, or uses its ticket up, while the keys are
+/// on two nodes.
+#[tokio::test]
+async fn c2_a_ticket_of_a_half_moved_name_is_resumed_once_the_move_has_ended() {
+    let nodes = Nodes::start().await;
+    let first = nodes.locker().await;
+    let next = nodes.locker().await;
+    let slot = nodes.slot("a");
+    let from = nodes.cluster.owner_of(slot).unwrap();
+    let to = (from + 1) % 3;
+    let guard = first.mutex("a").unwrap().lock().await.unwrap();
+    let token = guard.fencing_token();
+    let ticket = guard.into_ticket().await.unwrap();
+    let migration = nodes.cluster.begin_migration(slot, to).unwrap();
+    // Neither node has all keys of the script, because the name has no queue.
+    let mut resuming = pin!(next.resume(&ticket));
+    refused_by(&nodes, from, &mut resuming).await;
+    nodes.cluster.move_keys(&migration).unwrap();
+    refused_by(&nodes, to, &mut resuming).await;
+    nodes.cluster.finish_migration(migration).unwrap();
+
+    let guard = resuming.await.unwrap();
+    assert_sole_holder(&guard, token, &first).await;
+    for locker in [&first, &next] {
+        assert_stale(locker, &ticket).await;
+    }
+    assert!(first.mutex("a").unwrap().try_lock().await.unwrap().is_none(), "two hold it");
+    guard.release().await.unwrap();
+    nodes.assert_clean().await;
+}
+
+/// A name with a queue has all of its keys, so one of the two nodes can answer. Catches a resume
+/// that does not follow its keys. Also catches one that sends the text of its script to the new
+/// node as if that node had the slot already.
+#[tokio::test]
+async fn c2_tickets_of_a_half_moved_name_with_a_waiter_are_resumed_on_the_node_with_its_keys() {
+    let nodes = Nodes::start().await;
+    let first = nodes.locker().await;
+    let next = nodes.locker().await;
+    let slot = nodes.slot("a");
+    let from = nodes.cluster.owner_of(slot).unwrap();
+    let guard = first.mutex("a").unwrap().lock().await.unwrap();
+    let token = guard.fencing_token();
+    let (mut waiter, signal) = nodes.waiter("a");
+    busy(waiter.attempt(Wait::Queue).await);
+    let early = guard.into_ticket().await.unwrap();
+    let migration = nodes.cluster.begin_migration(slot, (from + 1) % 3).unwrap();
+    let guard = next.resume(&early).await.unwrap();
+    assert_sole_holder(&guard, token, &next).await;
+    let late = guard.into_ticket().await.unwrap();
+    assert_eq!(nodes.errors(from, "ASK"), 0);
+    nodes.cluster.move_keys(&migration).unwrap();
+    let guard = first.resume(&late).await.unwrap();
+    assert!(nodes.errors(from, "ASK") > 0, "the old node was not asked");
+    assert_sole_holder(&guard, token, &next).await;
+    for ticket in [&early, &late] {
+        assert_stale(&next, ticket).await;
+    }
+    nodes.cluster.finish_migration(migration).unwrap();
+
+    // The old node has dropped the subscription, and has sent a message about it.
+    signal.heard().await;
+    busy(waiter.attempt(Wait::Queue).await);
+    guard.release().await.unwrap();
+    assert!(lock(&mut waiter, &signal).await.token > token);
+    for ticket in [&early, &late] {
+        assert_stale(&first, ticket).await;
+    }
+    assert_eq!(waiter.release().await.unwrap(), Released::Freed);
+    nodes.assert_clean().await;
 }
 
 /// Moves a slot without blocking the tasks that use it.
