@@ -4,8 +4,8 @@
 //!
 //! `cargo bench -p lockkit-mysql --bench pairs -- mariadb relaxed own-names` runs a part of it. The
 //! words are `mariadb` or `mysql`, `relaxed` or `durable`, and `own-names`, `one-name`, `classic`,
-//! `row-locks`, `transfer`, `fairness` or `forms`. `--quick` takes few rounds: enough to see that
-//! it runs.
+//! `row-locks`, `transfer`, `fairness`, `scale` or `forms`. `--quick` takes few rounds: enough to
+//! see that it runs.
 
 mod support {
     pub(crate) mod bare;
@@ -17,16 +17,19 @@ mod support {
     pub(crate) mod one_name;
     pub(crate) mod own_names;
     pub(crate) mod row_locks;
+    pub(crate) mod scale;
     pub(crate) mod sql;
     pub(crate) mod stage;
     pub(crate) mod transfer;
 }
 
 use lockkit_fixture::{SqlFlavor, SqlServer, mysql_is_there};
-use support::{classic, fairness, forms, one_name, own_names, row_locks, stage::Stage, transfer};
+use support::{
+    classic, fairness, forms, one_name, own_names, row_locks, scale, stage::Stage, transfer,
+};
 
-const PARTS: [&str; 7] =
-    ["own-names", "one-name", "classic", "row-locks", "transfer", "fairness", "forms"];
+const PARTS: [&str; 8] =
+    ["own-names", "one-name", "classic", "row-locks", "transfer", "fairness", "scale", "forms"];
 const SERVERS: [(&str, SqlFlavor); 2] =
     [("mariadb", SqlFlavor::MariaDb), ("mysql", SqlFlavor::MySql)];
 const DURABILITIES: [(&str, &str); 2] = [("relaxed", "2"), ("durable", "1")];
@@ -57,6 +60,9 @@ async fn all(stage: &Stage) {
     }
     if is_wanted("fairness", &PARTS) {
         fairness::measure(stage).await;
+    }
+    if is_wanted("scale", &PARTS) {
+        scale::measure(stage).await;
     }
     // This measures the processor, not the disk.
     if is_wanted("forms", &PARTS) && !stage.is_durable {

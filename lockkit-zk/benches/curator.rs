@@ -23,7 +23,9 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 const SLICE: Duration = Duration::from_millis(500);
 const WAITERS: usize = 1_000;
 /// Java compiles the code that runs often while it runs.
-const WARM_UP: Duration = Duration::from_secs(3);
+const WARM_UP: Duration = Duration::from_secs(10);
+/// The tests let Java start fast, by code that is compiled quickly and badly.
+const FULL_COMPILER: &str = "-XX:TieredStopAtLevel=4";
 
 #[tokio::main]
 async fn main() {
@@ -34,7 +36,8 @@ async fn main() {
         ("durable", ZooKeeperOptions::default().with_durable()),
     ] {
         println!("\n== {durability}");
-        let server = ZooKeeperServer::start_with(options.with_java("-Xmx512m")).unwrap();
+        let options = options.with_java("-Xmx512m").with_java(FULL_COMPILER);
+        let server = ZooKeeperServer::start_with(options).unwrap();
         let mut curator = match Curator::start(&server.addr().to_string(), SESSION_TIMEOUT) {
             Ok(curator) => curator,
             Err(reason) => {
