@@ -22,12 +22,12 @@ use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
 use crate::{
     error::{self, Fate, Phase, fate},
-    folder::{self, InFolder},
+    folder::{self, InFolder, KnownFolders},
     node_ref::NodeRef,
     note::{self, Outcome},
     queue::{Obstacle, Queue, Role, Turn},
     record::Record,
-    session::{ClaimNode, CleanupTask, PathBytes, Pool},
+    session::{ClaimNode, CleanupTask, Done, PathBytes, Pool, Request, Session},
     watching::{Armed, News, Watching},
 };
 
@@ -88,7 +88,7 @@ impl QueueClaim {
     async fn create(&mut self) -> Result<Option<Vec<String>>> {
         let stem = self.role.stem(&format!("{:032x}", rand::random::<u128>()));
         let folder: Arc<str> = self.folder().into();
-        let prefix = format!("{folder}/{stem}");
+        let prefix: Arc<str> = format!("{folder}/{stem}").into();
         let path = prefix.len() + SEQUENCE_DIGITS;
         let reservation =
             self.pool.reservation(PathBytes { watched: path, in_nodes: path }).await?;
@@ -100,15 +100,20 @@ impl QueueClaim {
         let cleanup = CleanupTask::Requested { folder: Arc::clone(&folder), stem: stem.into() };
         claim_node.add_cleanup(cleanup);
         let client = session.client().inspect_err(|_| claim_node.settled())?;
-        let request = Request {
-            folder: &folder,
-            prefix: &prefix,
+        let place = Place {
+            folder: Arc::clone(&folder),
+            prefix: Arc::clone(&prefix),
             data: record(&self.spec, false),
             acls: config.acl.acls(),
         };
-        let into = (self.spec.name.kind(), &*folder);
-        let answer =
-            folder::send_into(&request, &client, config, self.pool.folders(), into).await?;
+        let answer = match place.make_with_others(&session, &client, self.pool.folders()).await {
+            Some(answer) => answer,
+            None => {
+                let _request = session.batches().begin();
+                let into = (self.spec.name.kind(), &*folder);
+                folder::send_into(&place, &client, config, self.pool.folders(), into).await?
+            }
+        };
         let (path, created, children) = match answer {
             Ok(made) => made,
             Err(error) => {
@@ -372,22 +377,51 @@ fn record(spec: &ClaimSpec, granted: bool) -> Vec<u8> {
     record.to_bytes()
 }
 
-/// Makes a node and reads the queue after it. Sends both requests without a wait between them.
-struct Request<'a> {
-    folder: &'a str,
-    prefix: &'a str,
+/// A new place in a queue: a node, and the queue after it was made.
+struct Place {
+    folder: Arc<str>,
+    prefix: Arc<str>,
     data: Vec<u8>,
     acls: Acls<'static>,
 }
 
-impl InFolder for Request<'_> {
-    /// The path of the node, the zxid that made it, and the queue.
-    type Answer = (String, i64, Result<Vec<String>, ZkError>);
+/// The path of the node, the zxid that made it, and the queue.
+type Made = (String, i64, Result<Vec<String>, ZkError>);
 
-    async fn send(&self, client: &Client) -> Result<Self::Answer, ZkError> {
+impl Place {
+    /// Makes the node together with others, if the session is busy. Returns `None` if nothing was
+    /// done. Without its folder, a node would make the requests for the others fail.
+    async fn make_with_others(
+        &self,
+        session: &Session,
+        client: &Arc<Client>,
+        known: &KnownFolders,
+    ) -> Option<Result<Made, ZkError>> {
+        if !known.contains(&self.folder) {
+            return None;
+        }
+        let request = Request::Create {
+            folder: Arc::clone(&self.folder),
+            prefix: Arc::clone(&self.prefix),
+            data: self.data.clone(),
+            acls: self.acls,
+        };
+        match session.batches().send(client, request).await {
+            Ok(Done::Created { path, zxid, queue }) => Some(Ok((path, zxid, queue))),
+            Ok(Done::Deleted | Done::LeftOver) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl InFolder for Place {
+    type Answer = Made;
+
+    /// Sends both requests without a wait between them.
+    async fn send(&self, client: &Client) -> Result<Made, ZkError> {
         let options = CreateMode::EphemeralSequential.with_acls(self.acls);
-        let created = client.create(self.prefix, &self.data, &options);
-        let listed = client.list_children(self.folder);
+        let created = client.create(&self.prefix, &self.data, &options);
+        let listed = client.list_children(&self.folder);
         let (stat, sequence) = created.await?;
         Ok((format!("{}{sequence}", self.prefix), stat.czxid, listed.await))
     }

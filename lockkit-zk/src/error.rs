@@ -41,6 +41,7 @@ pub(crate) fn fate(error: &zk::Error) -> Fate {
         E::ConnectionLoss
         | E::Custom(_)
         | E::UnexpectedError(_)
+        | E::UnmarshalError { .. }
         | E::Throttled
         | E::Timeout
         | E::NoHosts => Fate::Unknown,

@@ -18,6 +18,7 @@
 mod admin;
 mod attachment;
 mod backend;
+mod batches;
 mod bounded;
 mod caller;
 mod capability;
@@ -35,6 +36,7 @@ pub use self::{
     admin::Admin,
     attachment::Attachment,
     backend::Backend,
+    batches::{BatchAnswer, Batches, Members},
     bounded::bounded,
     caller::{Attendance, Caller},
     capability::{Capabilities, Descriptor, Exceptions, LeaseScope, Poll, RenewalPacing},

@@ -7,7 +7,6 @@
 //! ends. A waiter holds no connection: one task looks at all locks from time to time, without
 //! locking their rows.
 
-mod batches;
 mod claim;
 mod gc;
 mod hold;
@@ -25,7 +24,10 @@ mod store;
 mod tests;
 mod unanswered;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use lockkit_core::{
@@ -113,4 +115,8 @@ impl Locking for Optimistic {
     async fn collect_garbage(&self) -> Result<u64> {
         self.store.collect_garbage().await
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

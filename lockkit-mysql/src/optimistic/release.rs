@@ -20,8 +20,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt as _;
-use lockkit_core::{Clock, Result};
+use lockkit_core::{
+    Clock, Result,
+    spi::{Batches, Members},
+};
 use tokio::{
     runtime::{Handle, Id},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -29,8 +31,8 @@ use tokio::{
 };
 
 use super::{
-    batches::{Batches, Members, lock},
     hold::{Found, Hold, any_of},
+    lock,
     record::{Form, LockRequest},
     store::Store,
 };
@@ -136,7 +138,7 @@ impl Store {
     ) -> Result<Outcome> {
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
         let sort = Sort { runtime, op_timeout };
-        let send = |holds| Arc::clone(self).send_releases(sort, holds).boxed();
+        let send = |holds| Arc::clone(self).send_releases(sort, holds);
         let (index, request) = self.releases.batches.join(sort, hold, MOST, send);
         match request.await.as_ref() {
             Ok(outcomes) => outcomes.get(index).copied().ok_or_else(|| error::nonsense(WHAT)),

@@ -6,10 +6,9 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt as _;
 use lockkit_core::{
     Clock, Error, ErrorKind, Result, Tick,
-    spi::{Lease, LossReason, RenewalOutcome},
+    spi::{Batches, Lease, LossReason, Members, RenewalOutcome},
 };
 use mysql_async as my;
 use tokio::{
@@ -18,8 +17,8 @@ use tokio::{
 };
 
 use super::{
-    batches::{Batches, Members, lock},
     hold::{Found, Hold, any_of},
+    lock,
 };
 use crate::{
     channel::Checkout,
@@ -91,7 +90,7 @@ impl Renewals {
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
         let sort = Sort { runtime, has_holders, lease, op_timeout };
         if lock(&self.alone).is_none_or(|until| Clock::Boot.now() >= until) {
-            let send = |holds| Arc::clone(self).send(sort, holds).boxed();
+            let send = |holds| Arc::clone(self).send(sort, holds);
             let (index, request) = self.batches.join(sort, hold.clone(), MOST, send);
             match request.await.as_ref() {
                 Ok(outcomes) => {

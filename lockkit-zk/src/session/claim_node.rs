@@ -13,8 +13,11 @@ use lockkit_core::{
     Result,
     spi::{Released, Wake},
 };
+use zookeeper_client::{Client, Error as ZkError};
 
-use super::{CleanupTask, Reservation, Session, Shared, lock, node::Node};
+use super::{
+    CleanupTask, Done, NodeBatches, Request, Reservation, Session, Shared, lock, node::Node,
+};
 use crate::error::Phase;
 
 /// Covers the time from before the request for a node until the node is surely gone. If it is
@@ -184,7 +187,7 @@ impl ClaimNode {
             return Ok(Released::NotHeld);
         }
         let client = self.session.client()?;
-        match cleanup.run(&client).await {
+        match remove(self.session.batches(), &client, cleanup).await {
             Ok(released) => {
                 self.not_found();
                 Ok(released)
@@ -200,6 +203,22 @@ impl ClaimNode {
             }
         }
     }
+}
+
+/// Removes a node, together with others if the session is busy.
+async fn remove(
+    batches: &Arc<NodeBatches>,
+    client: &Arc<Client>,
+    cleanup: &mut CleanupTask,
+) -> Result<Released, ZkError> {
+    if let CleanupTask::Queued { path } = cleanup {
+        let request = Request::Delete { path: Arc::clone(path) };
+        if matches!(batches.send(client, request).await?, Done::Deleted) {
+            return Ok(Released::Freed);
+        }
+    }
+    let _request = batches.begin();
+    cleanup.run(client).await
 }
 
 impl Drop for ClaimNode {

@@ -2,6 +2,7 @@
 //! lives, checks its nodes, and removes the nodes of abandoned claims.
 
 mod actor;
+mod batch;
 mod beat;
 mod claim_node;
 mod cleanup_task;
@@ -34,6 +35,7 @@ use tokio::sync::Notify;
 use zookeeper_client::{Client, SessionState};
 
 pub(crate) use self::{
+    batch::{Done, NodeBatches, Request},
     claim_node::ClaimNode,
     cleanup_task::{CleanupTask, folder_of},
     open::client as open_client,
@@ -64,6 +66,7 @@ pub(crate) struct Session {
     watched_bytes: AtomicUsize,
     node_bytes: AtomicUsize,
     chroot_bytes: usize,
+    batches: Arc<NodeBatches>,
     shared: Arc<Shared>,
 }
 
@@ -99,6 +102,10 @@ impl Session {
         lock(&self.client)
             .clone()
             .ok_or_else(|| error::ours(ErrorKind::Closed, "the locker was shut down"))
+    }
+
+    pub(crate) fn batches(&self) -> &Arc<NodeBatches> {
+        &self.batches
     }
 
     /// The bytes that the chroot adds to each path on the wire.

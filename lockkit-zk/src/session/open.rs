@@ -69,7 +69,8 @@ pub(super) async fn open(config: &Config) -> Result<Session> {
     let watched_bytes = 0.into();
     let node_bytes = 0.into();
     let chroot_bytes = config.chroot().map_or(0, str::len);
-    Ok(Session { client, id, timeout, watched_bytes, node_bytes, chroot_bytes, shared })
+    let batches = Arc::new(super::NodeBatches::new());
+    Ok(Session { client, id, timeout, watched_bytes, node_bytes, chroot_bytes, batches, shared })
 }
 
 /// Opens a session without its actor, or uses that of the program's client.

@@ -1,43 +1,51 @@
-//! Lets the requests of several claims be sent as one.
+//! Lets a backend send the requests of several claims as one.
 
 use std::{
     collections::HashMap,
     fmt,
     hash::Hash,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures_util::{
     FutureExt as _,
-    future::{BoxFuture, Shared, WeakShared},
+    future::{Shared, WeakShared},
 };
 
 /// The claims' parts of a request that was not sent yet.
-pub(crate) type Members<M> = Arc<Mutex<Vec<M>>>;
-/// A request that has one answer for all members.
-pub(crate) type Request<A> = BoxFuture<'static, Arc<A>>;
+pub type Members<M> = Arc<Mutex<Vec<M>>>;
+/// The answer to a request, which all of its members get.
+pub type BatchAnswer<A> = Pin<Box<dyn Future<Output = Arc<A>> + Send>>;
 
 /// The requests that claims can still join, one of each sort. Each claim that waits for a request
-/// drives it. The request belongs to none of them, and has no task.
-pub(crate) struct Batches<S, M, A> {
+/// drives it. The request belongs to none of them, and has no task. It ends when no claim waits for
+/// it any more.
+pub struct Batches<S, M, A> {
     open: Mutex<HashMap<S, Batch<M, A>>>,
 }
 
 struct Batch<M, A> {
     members: Members<M>,
-    request: WeakShared<Request<A>>,
+    request: WeakShared<BatchAnswer<A>>,
 }
 
-impl<S: Copy + Eq + Hash, M, A> Batches<S, M, A> {
+impl<S: Copy + Eq + Hash, M, A: Send + Sync + 'static> Batches<S, M, A> {
     /// Joins the open request of this sort, if it has fewer than `most` members. Otherwise `send`
     /// makes another request. Returns the place among the members.
-    pub(crate) fn join(
+    ///
+    /// # Cancel safety
+    /// A caller that drops the request stays a member.
+    pub fn join<F>(
         &self,
         sort: S,
         member: M,
         most: usize,
-        send: impl FnOnce(Members<M>) -> Request<A>,
-    ) -> (usize, Shared<Request<A>>) {
+        send: impl FnOnce(Members<M>) -> F,
+    ) -> (usize, BatchAnswer<A>)
+    where
+        F: Future<Output = Arc<A>> + Send + 'static,
+    {
         let mut open = lock(&self.open);
         if let Some(batch) = open.get(&sort)
             && let Some(request) = batch.request.upgrade()
@@ -45,21 +53,21 @@ impl<S: Copy + Eq + Hash, M, A> Batches<S, M, A> {
             let mut members = lock(&batch.members);
             if members.len() < most {
                 members.push(member);
-                return (members.len() - 1, request);
+                return (members.len() - 1, request.boxed());
             }
         }
         let members = Arc::new(Mutex::new(vec![member]));
-        let request = send(Arc::clone(&members)).shared();
+        let request: Shared<BatchAnswer<A>> = send(Arc::clone(&members)).boxed().shared();
         if let Some(request) = request.downgrade() {
             // No call waits for the removed requests any more.
             open.retain(|_, batch| batch.request.upgrade().is_some());
             open.insert(sort, Batch { members, request });
         }
-        (0, request)
+        (0, request.boxed())
     }
 
     /// Returns the members of a request. No other claim joins it after this.
-    pub(crate) fn close(&self, sort: S, members: &Members<M>) -> Vec<M> {
+    pub fn close(&self, sort: S, members: &Members<M>) -> Vec<M> {
         let mut open = lock(&self.open);
         if open.get(&sort).is_some_and(|batch| Arc::ptr_eq(&batch.members, members)) {
             open.remove(&sort);
@@ -80,6 +88,6 @@ impl<S, M, A> fmt::Debug for Batches<S, M, A> {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
