@@ -1,6 +1,7 @@
 //! The ZooKeeper backend against real single servers: with the core's driver, and without it.
 
 mod acl;
+mod batches;
 mod cancel;
 mod container;
 mod counts;

@@ -2,6 +2,7 @@
 
 use std::{error::Error as _, net::TcpListener};
 
+use futures_util::FutureExt as _;
 use lockkit_core::{Kind, LockName, url::StoreUrl};
 use mysql_async::{Column, Row, Value, consts::ColumnType};
 use mysql_common::row::new_row;

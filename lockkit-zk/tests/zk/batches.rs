@@ -1,0 +1,216 @@
+//! Tests of the requests that a busy session sends together.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
+};
+
+use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::FuturesUnordered};
+use lockkit_core::{
+    Kind,
+    spi::{Attempt, Claim, Mode, Released, Wait},
+};
+use lockkit_zk::ZooKeeper;
+use tokio::time::timeout;
+
+use crate::support::*;
+
+const NAMES: usize = 64;
+
+/// Claims for names whose folders exist.
+async fn claims(zk: &ZooKeeper) -> Vec<Box<dyn Claim>> {
+    let mut claims: Vec<_> = (0..NAMES).map(|name| claim(zk, &name.to_string())).collect();
+    take_all(&mut claims).await;
+    free_all(&mut claims).await;
+    claims
+}
+
+/// The tokens of the grants.
+async fn take_all(claims: &mut [Box<dyn Claim>]) -> Vec<u64> {
+    let attempts = claims.iter_mut().map(|claim| claim.attempt(Wait::Queue));
+    let attempts = join_all(attempts).await;
+    attempts.into_iter().map(|attempt| granted(attempt).token.get()).collect()
+}
+
+async fn free_all(claims: &mut [Box<dyn Claim>]) {
+    for released in join_all(claims.iter_mut().map(|claim| claim.release())).await {
+        assert_eq!(released.unwrap(), Released::Freed);
+    }
+}
+
+/// Catches a session that never collects, and a batch that reports another node's transaction.
+#[tokio::test]
+async fn c4_a_busy_session_sends_requests_together_and_tokens_rise() {
+    let bed = Bed::own();
+    let zk = bed.connect("").await;
+    let admin = bed.admin().await;
+    let mut claims = claims(&zk).await;
+    let mut last = vec![0; NAMES];
+    for _ in 0..5 {
+        let before = bed.received();
+        let tokens = take_all(&mut claims).await;
+        let requests = bed.received() - before;
+        assert!(requests <= 64, "{requests} requests for {NAMES} locks: three for each two");
+        for (name, token) in tokens.iter().enumerate() {
+            let folder = bed.folder(Kind::Mutex, &name.to_string());
+            let children = admin.children(&folder).await;
+            let [node] = &children[..] else { panic!("{children:?}") };
+            assert_eq!(*token, admin.created(&format!("{folder}/{node}")).await);
+            assert!(*token > last[name], "C4: {token} after {}", last[name]);
+        }
+        last = tokens;
+        let before = bed.received();
+        free_all(&mut claims).await;
+        let requests = bed.received() - before;
+        assert!(requests <= 16, "{requests} requests for {NAMES} releases");
+    }
+    drop(claims);
+    bed.assert_clean().await;
+}
+
+/// Catches two nodes of one lock in one transaction, whose tokens are then the same.
+#[tokio::test]
+async fn c4_readers_that_come_together_get_different_tokens() {
+    let bed = Bed::shared();
+    let zk = bed.connect("").await;
+    let mut first = rw(&zk, "a", Mode::Shared);
+    granted(first.attempt(Wait::Queue).await);
+    let mut readers: Vec<_> = (0..NAMES).map(|_| rw(&zk, "a", Mode::Shared)).collect();
+    let tokens: BTreeSet<_> = take_all(&mut readers).await.into_iter().collect();
+    assert_eq!(tokens.len(), NAMES);
+    free_all(&mut readers).await;
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
+}
+
+/// Catches a refusal of one request that fails the others of its batch, or leaves them undone.
+#[tokio::test]
+async fn c8_a_folder_that_is_missing_fails_no_other_lock_of_its_batch() {
+    let bed = Bed::shared();
+    let zk = bed.connect("").await;
+    let admin = bed.admin().await;
+    let mut claims = claims(&zk).await;
+    for name in ["7", "63"] {
+        admin.delete(&bed.folder(Kind::Mutex, name)).await;
+    }
+    take_all(&mut claims).await;
+    // Another client deletes two of the nodes that are to be released.
+    for name in ["9", "62"] {
+        let folder = bed.folder(Kind::Mutex, name);
+        for node in admin.children(&folder).await {
+            admin.delete(&format!("{folder}/{node}")).await;
+        }
+    }
+    let released = join_all(claims.iter_mut().map(|claim| claim.release())).await;
+    let freed = released.iter().filter(|answer| matches!(answer, Ok(Released::Freed))).count();
+    let gone = released.iter().filter(|answer| matches!(answer, Ok(Released::NotHeld))).count();
+    assert_eq!((freed, gone), (NAMES - 2, 2));
+    drop(claims);
+    bed.assert_clean().await;
+}
+
+/// Catches a claim that makes another node although its first one is there, or that takes another
+/// transaction for its own.
+#[tokio::test]
+async fn c5_nodes_of_a_batch_without_an_answer_are_found_again() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy("").await;
+    let admin = bed.admin().await;
+    let mut claims = claims(&zk).await;
+    let made = async || {
+        let mut made = 0;
+        for name in 0..NAMES {
+            made += admin.children(&bed.folder(Kind::Mutex, &name.to_string())).await.len();
+        }
+        made
+    };
+    let attempts = claims.iter_mut().map(|claim| claim.attempt(Wait::Queue));
+    let mut attempts: FuturesUnordered<_> = attempts.collect();
+    // The first four requests and three batches are on the connection, and the others are collected.
+    proxy.set(|toxics| toxics.down.hold = true);
+    for _ in 0..NAMES {
+        assert!(attempts.next().now_or_never().is_none());
+    }
+    until("the first nodes are made", async || made().await == 7).await;
+    // The collected requests are sent when the first batches are answered.
+    proxy.set(|toxics| (toxics.up.hold, toxics.down.hold) = (true, false));
+    for _ in 0..4 {
+        granted(attempts.next().await.unwrap());
+    }
+    assert!(attempts.next().now_or_never().is_none());
+    proxy.set(|toxics| (toxics.up.hold, toxics.down.discard) = (false, true));
+    let lost = async {
+        until("all nodes are made", async || made().await == NAMES).await;
+        proxy.reset_all();
+        proxy.heal();
+    };
+    let (attempts, ()) = tokio::join!(attempts.collect::<Vec<_>>(), lost);
+    assert_eq!(attempts.len(), NAMES - 4);
+    for attempt in attempts {
+        let error = attempt.unwrap_err();
+        assert!(error.is_outcome_unknown() && error.is_temporary(), "{error}");
+    }
+    for (name, claim) in claims.iter_mut().enumerate() {
+        let token = persistently(async || match claim.attempt(Wait::Queue).await? {
+            Attempt::Granted(grant) => Ok(grant.token.get()),
+            busy => panic!("{busy:?}"),
+        })
+        .await;
+        let folder = bed.folder(Kind::Mutex, &name.to_string());
+        let children = admin.children(&folder).await;
+        let [node] = &children[..] else { panic!("{children:?}") };
+        assert_eq!(token, admin.created(&format!("{folder}/{node}")).await);
+    }
+    free_all(&mut claims).await;
+    drop(claims);
+    bed.assert_clean().await;
+}
+
+/// Catches a batch with requests of callers that gave up before it was sent.
+#[tokio::test]
+async fn c6_a_request_whose_caller_gave_up_is_not_sent() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy("").await;
+    let admin = bed.admin().await;
+    let mut claims = claims(&zk).await;
+    let changes = async || {
+        let mut changes = BTreeMap::new();
+        for name in 0..NAMES {
+            let stat = admin.stat(&bed.folder(Kind::Mutex, &name.to_string())).await;
+            changes.insert(name, stat.cversion);
+        }
+        changes
+    };
+    let before = changes().await;
+    proxy.set(|toxics| toxics.down.hold = true);
+    {
+        // All are polled once, and then dropped. Only the first ones are on the connection.
+        let mut attempts =
+            pin!(join_all(claims.iter_mut().map(|claim| claim.attempt(Wait::Queue))));
+        assert!(attempts.as_mut().now_or_never().is_none());
+    }
+    proxy.heal();
+    drop(claims);
+    bed.assert_clean().await;
+    let after = changes().await;
+    let changed = (0..NAMES).filter(|name| before[name] != after[name]).count();
+    assert!(changed < NAMES / 4, "{changed} nodes were made for callers that had given up");
+}
+
+/// Catches batches that wait without an end for callers that are not polled.
+#[tokio::test]
+async fn c8_a_caller_that_is_not_polled_stops_no_other() {
+    let bed = Bed::shared();
+    let (zk, proxy) = bed.behind_proxy("").await;
+    let mut claims = claims(&zk).await;
+    let (idle, busy) = claims.split_at_mut(NAMES / 2);
+    proxy.set(|toxics| toxics.down.hold = true);
+    let mut idle = join_all(idle.iter_mut().map(|claim| claim.attempt(Wait::Queue)));
+    assert!((&mut idle).now_or_never().is_none());
+    proxy.heal();
+    timeout(SOON, take_all(busy)).await.expect("the others are granted");
+    for attempt in timeout(SOON, idle).await.expect("those that are polled again, too") {
+        granted(attempt);
+    }
+    drop(claims);
+    bed.assert_clean().await;
+}
