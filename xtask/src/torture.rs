@@ -10,7 +10,8 @@ use crate::{
 };
 
 /// The test program that starts the servers, with the features of all tests.
-const PROGRAM: [&str; 6] = ["test", "--all-features", "--test", "torture", "--", "tiers"];
+const PROGRAM: [&str; 7] =
+    ["test", "--workspace", "--all-features", "--test", "torture", "--", "tiers"];
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
