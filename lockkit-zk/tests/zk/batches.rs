@@ -1,6 +1,13 @@
 //! Tests of the requests that a busy session sends together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::FuturesUnordered};
 use lockkit_core::{
@@ -8,11 +15,17 @@ use lockkit_core::{
     spi::{Attempt, Claim, Mode, Released, Wait},
 };
 use lockkit_zk::ZooKeeper;
-use tokio::time::timeout;
+use tokio::{
+    task::{JoinSet, yield_now},
+    time::{interval, sleep, timeout},
+};
 
 use crate::support::*;
 
 const NAMES: usize = 64;
+/// For tasks that want the same locks.
+const LOCKS: usize = 40;
+const ROUNDS: usize = 40;
 
 /// Claims for names whose folders exist.
 async fn claims(zk: &ZooKeeper) -> Vec<Box<dyn Claim>> {
@@ -219,5 +232,76 @@ async fn c8_a_caller_that_is_not_polled_stops_no_other() {
         granted(attempt);
     }
     drop(claims);
+    bed.assert_clean().await;
+}
+
+/// What the tasks know of one lock.
+#[derive(Default)]
+struct Seen {
+    is_held: AtomicBool,
+    token: AtomicU64,
+}
+
+/// Takes locks in turn, and often gives up. Returns how often it held one.
+async fn hurry(zk: Arc<ZooKeeper>, locks: Arc<[Seen; LOCKS]>, task: usize) -> usize {
+    let mut grants = 0;
+    for round in 0..ROUNDS {
+        let name = (task * 7 + round) % LOCKS;
+        let mut claim = claim(&zk, &name.to_string());
+        // Every third caller gives up soon.
+        let longest = if (task + round) % 3 == 0 { 5_000 } else { 2_000_000 };
+        let patience = Duration::from_micros(u64::try_from(1 + round * 99_991).unwrap() % longest);
+        let granted = async {
+            loop {
+                match claim.attempt(Wait::Queue).await {
+                    Ok(Attempt::Granted(grant)) => return grant.token.get(),
+                    Ok(Attempt::Busy { .. }) => claim.changed().await,
+                    Err(error) => assert!(error.is_temporary(), "{error}"),
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let Ok(token) = timeout(patience, granted).await else { continue };
+        let seen = &locks[name];
+        assert!(!seen.is_held.swap(true, SeqCst), "C1: {name} has two holders");
+        let before = seen.token.swap(token, SeqCst);
+        assert!(token > before, "C4: {token} after {before} for {name}");
+        yield_now().await;
+        seen.is_held.store(false, SeqCst);
+        grants += 1;
+        while let Err(error) = claim.release().await {
+            assert!(error.is_temporary(), "{error}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+    grants
+}
+
+/// Catches batches that mix up answers, and nodes of a batch that stay in the tree.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_c4_c6_a_busy_session_survives_broken_connections_and_callers_that_give_up() {
+    let bed = Bed::own();
+    let (zk, proxy) = bed.behind_proxy("").await;
+    let zk = Arc::new(zk);
+    let locks = Arc::new(std::array::from_fn(|_| Seen::default()));
+    let mut tasks = JoinSet::new();
+    for task in 0..NAMES {
+        tasks.spawn(hurry(Arc::clone(&zk), Arc::clone(&locks), task));
+    }
+    let mut grants = 0;
+    let mut pause = interval(Duration::from_millis(300));
+    loop {
+        tokio::select! {
+            done = tasks.join_next() => match done {
+                Some(done) => grants += done.unwrap(),
+                None => break,
+            },
+            _ = pause.tick() => proxy.reset_all(),
+        }
+    }
+    assert!(grants > NAMES, "only {grants} grants: the test shows nothing");
+    for name in 0..LOCKS {
+        lock(&mut claim(&zk, &name.to_string())).await;
+    }
     bed.assert_clean().await;
 }
