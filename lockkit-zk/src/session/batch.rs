@@ -49,7 +49,7 @@ pub(crate) enum Request {
     Delete { path: Arc<str> },
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Done {
     /// The path of the node, the zxid that made it, and the queue.

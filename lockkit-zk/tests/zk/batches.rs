@@ -235,7 +235,7 @@ async fn c8_a_caller_that_is_not_polled_stops_no_other() {
     bed.assert_clean().await;
 }
 
-/// What the tasks know of one lock.
+/// The tasks share this about one lock.
 #[derive(Default)]
 struct Seen {
     is_held: AtomicBool,
