@@ -249,7 +249,7 @@ async fn hurry(zk: Arc<ZooKeeper>, locks: Arc<[Seen; LOCKS]>, task: usize) -> us
         let name = (task * 7 + round) % LOCKS;
         let mut claim = claim(&zk, &name.to_string());
         // Every third caller gives up soon.
-        let longest = if (task + round) % 3 == 0 { 5_000 } else { 2_000_000 };
+        let longest = if (task + round).is_multiple_of(3) { 5_000 } else { 2_000_000 };
         let patience = Duration::from_micros(u64::try_from(1 + round * 99_991).unwrap() % longest);
         let granted = async {
             loop {
