@@ -106,7 +106,10 @@ impl QueueClaim {
             data: record(&self.spec, false),
             acls: config.acl.acls(),
         };
-        let answer = match place.make_with_others(&session, &client, self.pool.folders()).await {
+        let answer = match place
+            .make_with_others(&session, &client, self.pool.folders(), self.spec.op_timeout)
+            .await
+        {
             Some(answer) => answer,
             None => {
                 let _request = session.batches().begin();
@@ -243,7 +246,7 @@ impl QueueClaim {
     /// Leaves the queue. The answer says `queued` if the node may still be there.
     async fn leave(&mut self) -> Result<Attempt> {
         let left = match &mut self.claim_node {
-            Some(claim_node) => claim_node.give_up().await.is_err(),
+            Some(claim_node) => claim_node.give_up(self.spec.op_timeout).await.is_err(),
             None => false,
         };
         if !left {
@@ -358,7 +361,7 @@ impl Claim for QueueClaim {
     async fn release(&mut self) -> Result<Released> {
         let held = self.granted;
         let Some(claim_node) = &mut self.claim_node else { return Ok(Released::NotHeld) };
-        let released = claim_node.give_up().await?;
+        let released = claim_node.give_up(self.spec.op_timeout).await?;
         self.start_over();
         Ok(if held { released } else { Released::NotHeld })
     }
@@ -396,6 +399,7 @@ impl Place {
         session: &Session,
         client: &Arc<Client>,
         known: &KnownFolders,
+        op_timeout: Duration,
     ) -> Option<Result<Made, ZkError>> {
         if !known.contains(&self.folder) {
             return None;
@@ -406,7 +410,7 @@ impl Place {
             data: self.data.clone(),
             acls: self.acls,
         };
-        match session.batches().send(client, request).await {
+        match session.batches().send(client, request, op_timeout).await {
             Ok(Done::Created { path, zxid, queue }) => Some(Ok((path, zxid, queue))),
             Ok(Done::Deleted | Done::LeftOver) => None,
             Err(error) => Some(Err(error)),

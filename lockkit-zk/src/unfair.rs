@@ -233,7 +233,7 @@ impl Claim for UnfairClaim {
     async fn release(&mut self) -> Result<Released> {
         self.watching = None;
         let Some(claim_node) = &mut self.claim_node else { return Ok(Released::NotHeld) };
-        let released = claim_node.give_up().await?;
+        let released = claim_node.give_up(self.spec.op_timeout).await?;
         let held = std::mem::take(&mut self.granted);
         self.claim_node = None;
         Ok(if held { released } else { Released::NotHeld })

@@ -16,11 +16,13 @@ use std::{
 };
 
 use futures_util::future::join;
-use lockkit_core::spi::{Batches, Members};
+use lockkit_core::{
+    Clock, Tick,
+    spi::{Batches, Members, bounded},
+};
 use tokio::{
     runtime::{Handle, Id},
     sync::Semaphore,
-    time::timeout,
 };
 use zookeeper_client::{
     Acls, Client, CreateMode, Error, MultiReadResult, MultiReader, MultiWriteError,
@@ -37,8 +39,11 @@ const BUSY: usize = 4;
 const UNDER_WAY: usize = 3;
 /// How many requests a batch has at most.
 const MOST: usize = 32;
-/// How long a batch waits for its turn. Callers that are not polled must not stop the others.
+/// How long a batch waits for its turn at most.
 const TURN: Duration = Duration::from_millis(500);
+/// How long all requests are sent alone after a batch had no turn. Callers that are not polled keep
+/// their turns, and must not delay the others again and again.
+const ALONE: Duration = Duration::from_secs(5);
 
 /// A change of one node.
 #[derive(Clone, Debug)]
@@ -64,13 +69,24 @@ pub(crate) enum Done {
 
 type Answer = Vec<Result<Done, Error>>;
 
+/// The requests that may share a batch. Deletions do not wait for the answers to creations, and a
+/// refused creation does not undo them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Sort {
+    runtime: Option<Id>,
+    op_timeout: Duration,
+    creates: bool,
+}
+
 /// The batches of one session.
 #[derive(Debug)]
 pub(crate) struct NodeBatches {
     /// How many requests are under way, with the batches.
     requests: AtomicUsize,
     turns: Semaphore,
-    batches: Batches<Option<Id>, Member, Answer>,
+    batches: Batches<Sort, Member, Answer>,
+    /// Until then, all requests are sent alone.
+    alone_until: Mutex<Option<Tick>>,
     /// Keeps a batch in order with the requests of callers that give up.
     order: Mutex<()>,
 }
@@ -96,6 +112,7 @@ impl NodeBatches {
             requests: AtomicUsize::new(0),
             turns: Semaphore::new(UNDER_WAY),
             batches: Batches::default(),
+            alone_until: Mutex::default(),
             order: Mutex::default(),
         }
     }
@@ -117,14 +134,18 @@ impl NodeBatches {
         self: &Arc<Self>,
         client: &Arc<Client>,
         request: Request,
+        op_timeout: Duration,
     ) -> Result<Done, Error> {
-        if self.requests.load(Relaxed) < BUSY {
+        let is_alone = || lock(&self.alone_until).is_some_and(|until| Clock::Boot.now() < until);
+        if self.requests.load(Relaxed) < BUSY || is_alone() {
             return Ok(Done::LeftOver);
         }
+        let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
+        let creates = matches!(request, Request::Create { .. });
+        let sort = Sort { runtime, op_timeout, creates };
         let lives = Arc::new(());
         let member = Member { request, caller: Arc::downgrade(&lives) };
         let _caller = Caller { batches: self, lives: Some(lives) };
-        let sort = Handle::try_current().ok().map(|runtime| runtime.id());
         let send = |members| {
             let (own, client) = (Arc::clone(self), Arc::clone(client));
             async move { Arc::new(own.exchange(&client, sort, &members).await) }
@@ -136,10 +157,15 @@ impl NodeBatches {
     async fn exchange(
         &self,
         client: &Arc<Client>,
-        sort: Option<Id>,
+        sort: Sort,
         members: &Members<Member>,
     ) -> Answer {
-        let turn = timeout(TURN, self.turns.acquire()).await;
+        // A claim has most of its time left after that.
+        let patience = TURN.min(sort.op_timeout / 8);
+        let turn = bounded(patience, async { Ok(self.turns.acquire().await) }).await;
+        if turn.is_err() {
+            *lock(&self.alone_until) = Some(Clock::Boot.now().after(ALONE));
+        }
         let (mut batch, sent) = {
             let _order = lock(&self.order);
             let batch = Batch::of(self.batches.close(sort, members));
@@ -174,7 +200,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// The requests of one transaction, the deletions first.
+/// The requests of one transaction.
 struct Batch {
     answers: Answer,
     /// The place of each request among the members.
@@ -190,7 +216,7 @@ impl Batch {
     fn of(members: Vec<Member>) -> Self {
         let answers = vec![Ok(Done::LeftOver); members.len()];
         let mut folders = HashSet::new();
-        let mut requests: Vec<_> = members
+        let requests = members
             .into_iter()
             .enumerate()
             .filter(|(_, member)| member.caller.strong_count() > 0)
@@ -200,7 +226,6 @@ impl Batch {
                 Request::Delete { .. } => true,
             })
             .collect();
-        requests.sort_by_key(|(_, request)| matches!(request, Request::Create { .. }));
         Self { answers, requests }
     }
 
@@ -239,7 +264,7 @@ impl Batch {
         let mut zxid = Err(Error::NoNode);
         let mut queues = read.map(Vec::into_iter);
         for ((place, _), result) in self.requests.iter().zip(results) {
-            let MultiWriteResult::Create { path, .. } = result else {
+            let MultiWriteResult::Create { path, stat } = result else {
                 self.answers[*place] = Ok(Done::Deleted);
                 continue;
             };
@@ -247,15 +272,18 @@ impl Batch {
                 Ok(queues) => queue(queues.next()),
                 Err(error) => Err(error.clone()),
             };
-            if matches!(zxid, Err(Error::NoNode)) {
+            if !stat.is_invalid() {
+                zxid = Ok(stat.czxid);
+            } else if matches!(zxid, Err(Error::NoNode)) {
                 zxid = zxid_of(client, &path).await;
             }
             self.answers[*place] = match &zxid {
                 Ok(zxid) => Ok(Done::Created { path, zxid: *zxid, queue }),
                 // Another client has deleted the node.
                 Err(Error::NoNode) => Ok(Done::LeftOver),
-                // The node is there.
-                Err(_) => Err(Error::ConnectionLoss),
+                // The node is there, whatever the server refused.
+                Err(error) if matches!(fate(error), Fate::Refused) => Err(Error::ConnectionLoss),
+                Err(error) => Err(error.clone()),
             };
         }
     }
@@ -273,5 +301,9 @@ fn queue(result: Option<MultiReadResult>) -> Result<Vec<String>, Error> {
 /// (ZOOKEEPER-4026).
 async fn zxid_of(client: &Client, path: &str) -> Result<i64, Error> {
     let stat = client.check_stat(path).await?.ok_or(Error::NoNode)?;
+    // Another client may have put its own node in the place of this one.
+    if stat.ephemeral_owner != client.session_id().0 {
+        return Err(Error::NoNode);
+    }
     Ok(stat.czxid)
 }

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::Ordering::{AcqRel, Acquire},
     },
+    time::Duration,
 };
 
 use futures_util::FutureExt as _;
@@ -180,14 +181,14 @@ impl ClaimNode {
     ///
     /// # Errors
     /// The error of the server. The outcome is unknown unless the error says otherwise.
-    pub(crate) async fn give_up(&mut self) -> Result<Released> {
+    pub(crate) async fn give_up(&mut self, op_timeout: Duration) -> Result<Released> {
         let Some(cleanup) = &mut self.cleanup else { return Ok(Released::NotHeld) };
         if self.session.has_no_nodes() {
             self.settled();
             return Ok(Released::NotHeld);
         }
         let client = self.session.client()?;
-        match remove(self.session.batches(), &client, cleanup).await {
+        match remove(self.session.batches(), &client, cleanup, op_timeout).await {
             Ok(released) => {
                 self.not_found();
                 Ok(released)
@@ -210,10 +211,11 @@ async fn remove(
     batches: &Arc<NodeBatches>,
     client: &Arc<Client>,
     cleanup: &mut CleanupTask,
+    op_timeout: Duration,
 ) -> Result<Released, ZkError> {
     if let CleanupTask::Queued { path } = cleanup {
         let request = Request::Delete { path: Arc::clone(path) };
-        if matches!(batches.send(client, request).await?, Done::Deleted) {
+        if matches!(batches.send(client, request, op_timeout).await?, Done::Deleted) {
             return Ok(Released::Freed);
         }
     }

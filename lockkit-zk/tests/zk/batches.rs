@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream::FuturesUnordered};
@@ -216,9 +216,10 @@ async fn c6_a_request_whose_caller_gave_up_is_not_sent() {
     assert!(gave_up <= 4, "nodes were made for callers that had given up: {changed:?}");
 }
 
-/// Catches batches that wait without an end for callers that are not polled.
+/// Catches batches that wait for callers that are not polled: without an end, or again and again.
 #[tokio::test]
-async fn c8_a_caller_that_is_not_polled_stops_no_other() {
+async fn c8_callers_that_are_not_polled_delay_the_others_once() {
+    const PAIRS: u32 = 40;
     let bed = Bed::shared();
     let (zk, proxy) = bed.behind_proxy("").await;
     let mut claims = claims(&zk).await;
@@ -227,7 +228,18 @@ async fn c8_a_caller_that_is_not_polled_stops_no_other() {
     let mut idle = join_all(idle.iter_mut().map(|claim| claim.attempt(Wait::Queue)));
     assert!((&mut idle).now_or_never().is_none());
     proxy.heal();
-    timeout(SOON, take_all(busy)).await.expect("the others are granted");
+    // A batch that has no turn waits for 500 ms.
+    let pairs = async {
+        for _ in 0..PAIRS {
+            granted(busy[0].attempt(Wait::Queue).await);
+            assert_eq!(busy[0].release().await.unwrap(), Released::Freed);
+        }
+    };
+    let begun = Instant::now();
+    timeout(SOON, pairs).await.expect("the others are granted");
+    let each = begun.elapsed() / (PAIRS * 2);
+    assert!(each < Duration::from_millis(400), "{each:?} for each request");
+    take_all(busy).await;
     for attempt in timeout(SOON, idle).await.expect("those that are polled again, too") {
         granted(attempt);
     }
