@@ -30,7 +30,7 @@
 //! raised does not take part in that, unless it has a `token_base`. The `token_base` makes it such
 //! a store: it must then have the largest token itself, or there is no grant.
 
-use std::{ops::ControlFlow, task::Context, time::Duration};
+use std::{mem, ops::ControlFlow, task::Context, time::Duration};
 
 use lockkit_core::{
     Clock, FencingToken, OwnerId, Tick,
@@ -437,9 +437,13 @@ impl Ballot {
         lapses.get(missing.checked_sub(1)?).copied().filter(|lapse| *lapse < Duration::MAX)
     }
 
-    /// Leaves the members' grants to another owner. Only the rest can still be taken back.
+    /// Leaves the members' grants to another owner. The rest is taken back: parts that were not
+    /// raised, too, because another owner can't take them.
     pub(crate) fn leave_grant(&mut self) {
-        self.votes.retain_mut(|vote| !vote.leave_grant());
+        let mut votes = mem::take(&mut self.votes);
+        let carries = |vote: &Vote| vote.part().is_some_and(|part| self.is_raised(vote, part));
+        votes.retain_mut(|vote| !(carries(vote) && vote.leave_grant()));
+        self.votes = votes;
     }
 
     /// Whether the ballot is to continue a grant, and not to make one.

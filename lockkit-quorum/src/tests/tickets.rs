@@ -151,3 +151,24 @@ async fn c6_a_resume_that_gives_up_frees_its_parts() {
     sleep(TTL).await;
     assert_eq!(owners(&fakes).await, [None; 3], "the lease of the ticket has ended");
 }
+
+/// A member whose token was not raised is no part of the grant, so no heir can take its part. Fails
+/// if that part stays until its lease ends.
+#[tokio::test(start_paused = true)]
+async fn c7_a_part_that_was_not_raised_is_taken_back_and_not_left() {
+    for fault in [Fault::DOWN, Fault::Hang] {
+        let fakes = fakes(3);
+        advance(&fakes[0], 50).await;
+        advance(&fakes[1], 50).await;
+        fakes[2].once(Op::RaiseToken, [fault]);
+        let quorum = quorum(&fakes);
+        let (owner, token) = left(&quorum).await;
+        sleep(OP_TIMEOUT * 2).await;
+        assert_eq!(owners(&fakes).await, [Some(owner), Some(owner), None], "{fault:?}");
+        let mut heir = quorum.claim(heir_spec(owner, token)).unwrap();
+        assert_eq!(grant(&mut *heir).await.token, token);
+        assert_eq!(heir.release().await.unwrap(), Released::Freed);
+        sleep(OP_TIMEOUT * 2).await;
+        assert_eq!(owners(&fakes).await, [None; 3], "{fault:?}");
+    }
+}
