@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use lockkit_core::Tick;
+use lockkit_core::{Kind, Tick};
 
 /// The pauses between two looks. They are short while the lock changes hands, and longer while one
 /// holder keeps it.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
+/// The pause after another holder was seen, if a lock can have several. A waiting writer can do
+/// nothing until the last of them has left, and each reader that comes changes the lock.
+const SHORTEST_IF_SHARED: Duration = Duration::from_millis(5);
 /// A server in trouble is asked after this pause at the earliest.
 const TROUBLED: Duration = Duration::from_millis(250);
 /// How many names one statement looks at, at most.
@@ -39,6 +42,8 @@ pub(crate) struct Schedule {
     ripe: Tick,
     /// The next pause.
     pause: Duration,
+    /// The pause after the lock has changed.
+    after_change: Duration,
     /// The version of the lock when it was last seen.
     version: u64,
     /// How often a waiter in the line had been called when this was planned.
@@ -52,13 +57,24 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// For a waiter that has just asked.
-    pub(crate) fn new(now: Tick, calls: u64) -> Self {
+    /// For a waiter that has just asked for a lock of this kind.
+    pub(crate) fn new(kind: Kind, now: Tick, calls: u64) -> Self {
         let due = now.after(SHORTEST);
-        let unanswered = None;
-        let sent = None;
-        let known = None;
-        Self { due, ripe: due, pause: SHORTEST * 2, version: 0, calls, unanswered, sent, known }
+        let after_change = match kind {
+            Kind::RwLock | Kind::Semaphore => SHORTEST_IF_SHARED,
+            _ => SHORTEST,
+        };
+        Self {
+            due,
+            ripe: due,
+            pause: SHORTEST * 2,
+            after_change,
+            version: 0,
+            calls,
+            unanswered: None,
+            sent: None,
+            known: None,
+        }
     }
 
     pub(crate) fn due(&self) -> Tick {
@@ -112,7 +128,7 @@ impl Schedule {
         self.unanswered = None;
         if self.version != version {
             self.version = version;
-            self.pause = SHORTEST;
+            self.pause = self.after_change;
         }
         true
     }
@@ -159,7 +175,7 @@ mod tests {
     #[test]
     fn c8_a_pause_doubles_up_to_its_longest_and_begins_anew_when_something_has_changed() {
         let start = Clock::Boot.now();
-        let mut schedule = Schedule::new(start, 0);
+        let mut schedule = Schedule::new(Kind::Mutex, start, 0);
         assert_eq!(start.until(schedule.due()), SHORTEST);
         let pace = Pace::new(MOST_NAMES, USUAL);
         assert_eq!(pauses(&mut schedule, start, pace, 8), [1, 2, 4, 8, 16, 32, 50, 50]);
@@ -174,13 +190,23 @@ mod tests {
         assert!(!schedule.is_overtaken(1));
     }
 
+    /// Catches a look for each reader that comes while a writer waits.
+    #[test]
+    fn c8_a_lock_that_several_have_is_looked_at_less_often_after_a_change() {
+        let start = Clock::Boot.now();
+        let mut schedule = Schedule::new(Kind::RwLock, start, 0);
+        assert_eq!(start.until(schedule.due()), SHORTEST);
+        let pace = Pace::new(MOST_NAMES, USUAL);
+        assert_eq!(pauses(&mut schedule, start, pace, 5), [5, 10, 20, 40, 50]);
+    }
+
     #[test]
     fn c8_with_many_names_all_pauses_grow_and_the_end_of_a_lease_stays() {
         let start = Clock::Boot.now();
         for (names, longest) in
             [(1, 50), (MOST_NAMES, 50), (MOST_NAMES + 1, 100), (12 * MOST_NAMES, 600)]
         {
-            let mut schedule = Schedule::new(start, 0);
+            let mut schedule = Schedule::new(Kind::Mutex, start, 0);
             let pace = Pace::new(names, USUAL);
             assert_eq!(pauses(&mut schedule, start, pace, 9).last(), Some(&longest), "{names}");
             let left = Duration::from_millis(20);
@@ -194,7 +220,7 @@ mod tests {
         let start = Clock::Boot.now();
         let patience = Duration::from_secs(3);
         let pace = Pace::new(1, USUAL);
-        let mut schedule = Schedule::new(start, 0);
+        let mut schedule = Schedule::new(Kind::Mutex, start, 0);
         schedule.send(start, patience);
         assert_eq!(
             (schedule.unanswered(), start.until(schedule.due())),

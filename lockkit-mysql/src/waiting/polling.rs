@@ -52,7 +52,7 @@ impl Waiters {
         let mut state = self.lock();
         let line = state.lines.get_mut(name)?;
         let is_new = line.schedule.is_none();
-        line.schedule.get_or_insert_with(|| Schedule::new(now, line.calls));
+        line.schedule.get_or_insert_with(|| Schedule::new(name.kind(), now, line.calls));
         if let Some(one) = &state.poller
             && (one.runtime == runtime || one.seen.until(now) < ABSENT)
         {
