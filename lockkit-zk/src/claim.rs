@@ -27,7 +27,7 @@ use crate::{
     note::{self, Outcome},
     queue::{Obstacle, Queue, Role, Turn},
     record::Record,
-    session::{ClaimNode, CleanupTask, Done, PathBytes, Pool, Request, Session},
+    session::{ClaimNode, CleanupTask, Created, Done, PathBytes, Pool, Request, Session},
     watching::{Armed, News, Watching},
 };
 
@@ -117,8 +117,8 @@ impl QueueClaim {
                 folder::send_into(&place, &client, config, self.pool.folders(), into).await?
             }
         };
-        let (path, created, children) = match answer {
-            Ok(made) => made,
+        let created = match answer {
+            Ok(created) => created,
             Err(error) => {
                 if fate(&error) != Fate::Unknown {
                     claim_node.settled();
@@ -126,8 +126,8 @@ impl QueueClaim {
                 return Err(session.failed(error, Phase::Write, "creating", &prefix));
             }
         };
-        claim_node.created(path.into(), created, self.spec.wake.clone());
-        match children {
+        claim_node.created(created.path.into(), created.zxid, self.spec.wake.clone());
+        match created.queue {
             Ok(children) => Ok(Some(children)),
             Err(error) => Err(session.failed(error, Phase::Write, "listing", &folder)),
         }
@@ -388,9 +388,6 @@ struct Place {
     acls: Acls<'static>,
 }
 
-/// The path of the node, the zxid that made it, and the queue.
-type Made = (String, i64, Result<Vec<String>, ZkError>);
-
 impl Place {
     /// Makes the node together with others, if the session is busy. Returns `None` if nothing was
     /// done. Without its folder, a node would make the requests for the others fail.
@@ -400,7 +397,7 @@ impl Place {
         client: &Arc<Client>,
         known: &KnownFolders,
         op_timeout: Duration,
-    ) -> Option<Result<Made, ZkError>> {
+    ) -> Option<Result<Created, ZkError>> {
         if !known.contains(&self.folder) {
             return None;
         }
@@ -411,7 +408,7 @@ impl Place {
             acls: self.acls,
         };
         match session.batches().send(client, request, op_timeout).await {
-            Ok(Done::Created { path, zxid, queue }) => Some(Ok((path, zxid, queue))),
+            Ok(Done::Created(created)) => Some(Ok(created)),
             Ok(Done::Deleted | Done::LeftOver) => None,
             Err(error) => Some(Err(error)),
         }
@@ -419,14 +416,15 @@ impl Place {
 }
 
 impl InFolder for Place {
-    type Answer = Made;
+    type Answer = Created;
 
     /// Sends both requests without a wait between them.
-    async fn send(&self, client: &Client) -> Result<Made, ZkError> {
+    async fn send(&self, client: &Client) -> Result<Created, ZkError> {
         let options = CreateMode::EphemeralSequential.with_acls(self.acls);
         let created = client.create(&self.prefix, &self.data, &options);
         let listed = client.list_children(&self.folder);
         let (stat, sequence) = created.await?;
-        Ok((format!("{}{sequence}", self.prefix), stat.czxid, listed.await))
+        let path = format!("{}{sequence}", self.prefix);
+        Ok(Created { path, zxid: stat.czxid, queue: listed.await })
     }
 }

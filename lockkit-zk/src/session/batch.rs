@@ -57,14 +57,19 @@ pub(crate) enum Request {
 /// The outcome of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Done {
-    /// The path of the node, the zxid that made it, and the queue.
-    Created {
-        path: String,
-        zxid: i64,
-        queue: Result<Vec<String>, Error>,
-    },
+    Created(Created),
     Deleted,
     LeftOver,
+}
+
+/// A new node.
+#[derive(Clone, Debug)]
+pub(crate) struct Created {
+    pub(crate) path: String,
+    /// The zxid that made the node.
+    pub(crate) zxid: i64,
+    /// The children of its folder, read after that.
+    pub(crate) queue: Result<Vec<String>, Error>,
 }
 
 type Answer = Vec<Result<Done, Error>>;
@@ -278,7 +283,7 @@ impl Batch {
                 zxid = zxid_of(client, &path).await;
             }
             self.answers[*place] = match &zxid {
-                Ok(zxid) => Ok(Done::Created { path, zxid: *zxid, queue }),
+                Ok(zxid) => Ok(Done::Created(Created { path, zxid: *zxid, queue })),
                 // Another client has deleted the node.
                 Err(Error::NoNode) => Ok(Done::LeftOver),
                 // The node is there, whatever the server refused.

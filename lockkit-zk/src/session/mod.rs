@@ -35,7 +35,7 @@ use tokio::sync::Notify;
 use zookeeper_client::{Client, SessionState};
 
 pub(crate) use self::{
-    batch::{Done, NodeBatches, Request},
+    batch::{Created, Done, NodeBatches, Request},
     claim_node::ClaimNode,
     cleanup_task::{CleanupTask, folder_of},
     open::client as open_client,
