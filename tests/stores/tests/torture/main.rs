@@ -26,6 +26,8 @@ const CHILD: &str = "torture-child";
 const TIERS: &str = "tiers";
 /// The seed is fixed, so that the faults are always the same, and each kind is among them.
 const SEED: u64 = 8;
+/// The target folder of the workspace, because cargo runs this program in the folder of its package.
+const OUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/torture");
 
 /// Runs the second tier, which takes minutes on every store and topology. With --hours, runs the
 /// third tier
@@ -47,7 +49,7 @@ struct Cli {
     #[arg(long, default_value_t = 2)]
     lanes: usize,
     /// The folder for reports, and for histories of rounds with a broken promise
-    #[arg(long, value_name = "FOLDER", default_value = "target/torture")]
+    #[arg(long, value_name = "FOLDER", default_value = OUT)]
     out: PathBuf,
 }
 
