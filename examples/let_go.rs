@@ -4,7 +4,7 @@
 //! `cargo run --example let_go` runs on the embedded memory store, or on the store of its argument,
 //! a URL.
 
-use std::{env, time::Duration};
+use std::{env, pin::pin, time::Duration};
 
 use lockkit::{Grants, LockGuard, LockOptions, Mutex, Result};
 use tokio::time::sleep;
@@ -16,10 +16,16 @@ const STEP: Duration = Duration::from_millis(50);
 async fn work_until_asked(guard: LockGuard) -> Result<u32> {
     let mut steps = 0;
     let reason = loop {
+        // `select!` drops only a reference to the step, so the step can continue after a request.
+        let mut step = pin!(sleep(STEP));
         tokio::select! {
             // The background task looks for requests once a second, only while this waits.
-            reason = guard.release_requested() => break reason?,
-            () = sleep(STEP) => steps += 1,
+            reason = guard.release_requested() => {
+                guard.run(step).await?; // ends early if the lock is lost
+                steps += 1;
+                break reason?;
+            }
+            () = &mut step => steps += 1,
         }
     };
     println!("job: {steps} steps are done, and the lock is released, because {reason}");
