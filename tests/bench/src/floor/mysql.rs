@@ -135,6 +135,10 @@ impl Tables {
     }
 }
 
+/// A bare connection has lockkit's settings, and so it would wait only one second for a row. The
+/// default of the servers is 50 seconds.
+const LONG_WAIT: &str = "SET SESSION innodb_lock_wait_timeout=50";
+
 fn opening(error: lockkit::Error) -> Error {
     Error::of("could not connect the bare driver to MySQL", error)
 }
@@ -221,7 +225,8 @@ struct RowLock {
 
 impl RowLock {
     async fn open(config: &Config, tables: &Tables) -> Result<Self> {
-        let lock = config.open_bare().await.map_err(opening)?;
+        let mut lock = config.open_bare().await.map_err(opening)?;
+        lock.query_drop(LONG_WAIT).await.map_err(failed)?;
         let mut fence = config.open_bare().await.map_err(opening)?;
         let bump = format!(
             "INSERT INTO {}(kind,name,fence) VALUES('m',?,LAST_INSERT_ID({NOW})) \

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use lockkit::mysql::mysql_async::{self as my, Conn, Statement, prelude::Queryable as _};
 
-use super::{Shared, failed, opening};
+use super::{LONG_WAIT, Shared, failed, opening};
 use crate::{
     Result,
     floor::{Floor, FloorClient, held},
@@ -46,6 +46,7 @@ impl Client {
     async fn open(shared: &Shared) -> Result<Self> {
         let table = &shared.tables.lock;
         let mut conn = shared.config.open_bare().await.map_err(opening)?;
+        conn.query_drop(LONG_WAIT).await.map_err(failed)?;
         let make = format!("INSERT IGNORE INTO {table}(kind,name) VALUES('r',?)");
         let make = conn.prep(make).await.map_err(failed)?;
         let select = format!("SELECT 1 FROM {table} WHERE kind='r' AND name=? FOR UPDATE");
