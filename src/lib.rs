@@ -14,11 +14,11 @@
 //!   one error type.
 //! * `Settings` reads a store and its options from a file. The module `blocking` is for programs
 //!   without async code. Both need a feature.
+//! * [`spi`] is the interface that a backend implements, and [`Registry`] is where it is
+//!   registered.
 //!
 //! Many examples of these pages name the crates inside: `lockkit_core::` is `lockkit::`,
 //! `lockkit_redis::` is `lockkit::redis::`, and so on for each store.
-//! * [`spi`] is the interface that a backend implements, and [`Registry`] is where it is
-//!   registered.
 //!
 //! ## Features
 //!
