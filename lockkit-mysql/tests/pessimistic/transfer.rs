@@ -19,6 +19,7 @@ use crate::support::*;
 on_both! {
     c1_the_row_stays_locked_through_transfers,
     c2_a_lock_that_an_operator_freed_is_not_transferred,
+    c3_a_lock_of_a_killed_connection_is_not_transferred,
     c3_the_session_fits_the_new_lease,
     c6_a_storm_of_dropped_transfers_leaves_nothing,
     the_previous_owners_transaction_leads_nowhere,
@@ -110,6 +111,23 @@ async fn c2_a_lock_that_an_operator_freed_is_not_transferred(flavor: SqlFlavor) 
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     let mut next = store.claim("a");
     no_transaction(&store).await;
+    assert!(granted(next.attempt(Wait::No).await).token > token);
+    given_up(next.release()).await;
+}
+
+/// Catches a transfer that does not ask the holder's own connection whether the row is still
+/// locked. No other client takes the row, so nothing else shows the loss.
+async fn c3_a_lock_of_a_killed_connection_is_not_transferred(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let mut claim = store.claim("a");
+    let token = granted(claim.attempt(Wait::No).await).token;
+    store.admin.kill(store.admin.thread("a").await).await;
+    assert_eq!(
+        claim.transfer(&spec_for("a", TTL), QueuePolicy::TransferFirst).await.unwrap(),
+        Transferred::NotHeld
+    );
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    let mut next = store.claim("a");
     assert!(granted(next.attempt(Wait::No).await).token > token);
     given_up(next.release()).await;
 }

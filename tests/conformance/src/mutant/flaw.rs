@@ -121,3 +121,21 @@ impl FromStr for Flaw {
             .ok_or_else(|| format!("no flaw is called {text:?}; there are {:?}", Self::ALL))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Torture gives the name of a flaw to its client processes.
+    #[test]
+    fn each_flaw_is_parsed_from_its_name_and_an_unknown_name_is_refused_with_the_list() {
+        for flaw in Flaw::ALL {
+            assert_eq!(format!("{flaw:?}").parse(), Ok(*flaw));
+        }
+        let error = "Nothing".parse::<Flaw>().unwrap_err();
+        assert!(error.contains("\"Nothing\""), "{error}");
+        for flaw in Flaw::ALL {
+            assert!(error.contains(&format!("{flaw:?}")), "{flaw:?} is not listed: {error}");
+        }
+    }
+}

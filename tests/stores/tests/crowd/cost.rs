@@ -20,6 +20,8 @@ use crate::store::Store;
 
 const TASKS: u64 = 64;
 const COUNTED: Duration = Duration::from_millis(1_500);
+/// So many grants each task must get.
+const LEAST: u64 = 5;
 /// The bound for events that must happen.
 const SOON: Duration = Duration::from_secs(30);
 
@@ -57,7 +59,7 @@ impl Lock {
 
 /// Catches a gate that lets all tasks in, and transfers that are a release and an acquisition. Also
 /// catches waiters that poll behind the gate, and, without the gate, waiters that poll in the
-/// store.
+/// store. With and without the gate, the tasks get equal numbers of grants.
 pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), Failed> {
     Runtime::new()?.block_on(async {
         for hold in [Duration::ZERO, Duration::from_millis(1)] {
@@ -68,9 +70,11 @@ pub(crate) fn measure(name: &str, store: &Store, bounds: Bounds) -> Result<(), F
                 locker.shutdown().await?;
                 let gate = if gated { "with" } else { "without" };
                 println!(
-                    "{name}, {hold:?}, {gate} the gate: {:.3} requests a grant, {:.0} grants/s",
-                    cost.per_grant, cost.rate
+                    "{name}, {hold:?}, {gate} the gate: {:.3} requests a grant, {:.0} grants/s, \
+                     {} to {} grants a task",
+                    cost.per_grant, cost.rate, cost.fewest, cost.most
                 );
+                cost.assert_equal_turns();
                 costs.push(cost.per_grant);
             }
             assert!(
@@ -91,7 +95,7 @@ pub(crate) fn measure_shared(name: &str, store: &Store, most: f64) -> Result<(),
         for lock in [Lock::Permit, Lock::ReadOrWrite] {
             let locker = lockkit::connect(&store.url()).await?;
             let hold = Duration::from_millis(1);
-            let Cost { per_grant, rate } =
+            let Cost { per_grant, rate, .. } =
                 timeout(SOON, crowd(store, &locker, lock, hold)).await??;
             locker.shutdown().await?;
             println!("{name}, {lock:?}: {per_grant:.3} requests a grant, {rate:.0} grants/s");
@@ -104,6 +108,19 @@ pub(crate) fn measure_shared(name: &str, store: &Store, most: f64) -> Result<(),
 struct Cost {
     per_grant: f64,
     rate: f64,
+    /// Of one task.
+    fewest: u64,
+    /// Of one task.
+    most: u64,
+}
+
+impl Cost {
+    fn assert_equal_turns(&self) {
+        let Self { fewest, most, .. } = self;
+        assert!(*fewest >= LEAST, "too few grants to judge: {fewest}");
+        // The measurement can end in the middle of a round.
+        assert!(*most <= fewest + 2 + fewest / 10, "C12: {fewest} to {most} grants a task");
+    }
 }
 
 async fn crowd(store: &Store, locker: &Locker, lock: Lock, hold: Duration) -> Result<Cost, Failed> {
@@ -114,18 +131,23 @@ async fn crowd(store: &Store, locker: &Locker, lock: Lock, hold: Duration) -> Re
     let grants = grants(locker, lock, hold, COUNTED).await?;
     let elapsed = start.elapsed();
     let requests = store.requests().await? - before;
-    let [grants, requests] =
-        [grants, requests].map(|count| f64::from(u32::try_from(count).unwrap()));
-    Ok(Cost { per_grant: requests / grants, rate: grants / elapsed.as_secs_f64() })
+    let [all, requests] =
+        [grants.iter().sum(), requests].map(|count| f64::from(u32::try_from(count).unwrap()));
+    Ok(Cost {
+        per_grant: requests / all,
+        rate: all / elapsed.as_secs_f64(),
+        fewest: *grants.iter().min().unwrap(),
+        most: *grants.iter().max().unwrap(),
+    })
 }
 
-/// The number of grants of all tasks in this time; each task gets at least one.
+/// How many grants each task got in this time; each gets at least one.
 async fn grants(
     locker: &Locker,
     lock: Lock,
     hold: Duration,
     time: Duration,
-) -> Result<u64, Failed> {
+) -> Result<Vec<u64>, Failed> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -146,5 +168,5 @@ async fn grants(
     }
     sleep(time).await;
     stop.store(true, Relaxed);
-    Ok(tasks.join_all().await.iter().sum())
+    Ok(tasks.join_all().await)
 }

@@ -75,5 +75,12 @@ fn main() -> Result<(), Failed> {
             move || shares::measure(name, &start()?, shares),
         ));
     }
+    trials.push(Trial::test(
+        "redis-without-gate::c1_c4_c12_eight_processes_get_equal_shares",
+        || {
+            let bounds = shares::Bounds { per_turn: 2.2, unequal: 1.1 };
+            shares::measure("redis-without-gate", &Store::redis_without_gate()?, bounds)
+        },
+    ));
     libtest_mimic::run(&arguments, trials).exit();
 }

@@ -5,14 +5,19 @@ use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
 use lockkit_mysql::mysql_async::{Conn, Opts, prelude::Queryable as _};
 
 pub(crate) enum Store {
-    Redis(RedisServer),
+    Redis(RedisServer, &'static str),
     ZooKeeper(ZooKeeperServer),
     Sql(SqlServer, &'static str),
 }
 
 impl Store {
     pub(crate) fn redis() -> Result<Self, Failed> {
-        Ok(Self::Redis(RedisServer::start()?))
+        Ok(Self::Redis(RedisServer::start()?, ""))
+    }
+
+    /// Each task waits in the queue of the store.
+    pub(crate) fn redis_without_gate() -> Result<Self, Failed> {
+        Ok(Self::Redis(RedisServer::start()?, "?process_gate=false"))
     }
 
     pub(crate) fn zookeeper() -> Result<Self, Failed> {
@@ -25,7 +30,7 @@ impl Store {
 
     pub(crate) fn url(&self) -> String {
         match self {
-            Self::Redis(server) => server.url(),
+            Self::Redis(server, query) => format!("{}{query}", server.url()),
             Self::ZooKeeper(server) => server.url(),
             Self::Sql(server, strategy) => format!("{}?strategy={strategy}", server.url()),
         }
@@ -35,7 +40,7 @@ impl Store {
     /// scripts do not count.
     pub(crate) async fn requests(&self) -> Result<u64, Failed> {
         match self {
-            Self::Redis(server) => {
+            Self::Redis(server, _) => {
                 let stats = server.ask(["INFO", "commandstats"])?.text();
                 let sent =
                     ["evalsha", "eval", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe"];
