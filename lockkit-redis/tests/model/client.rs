@@ -252,8 +252,12 @@ impl Client {
     }
 
     pub(crate) fn leave(&mut self, rules: &Rules) -> Option<()> {
-        let may = matches!(self.phase, Phase::Waiting | Phase::Holding | Phase::Resuming);
-        if !may || self.attempts == rules.attempts {
+        let may = match self.phase {
+            Phase::Waiting => self.attempts < rules.attempts,
+            Phase::Holding | Phase::Resuming => true,
+            _ => false,
+        };
+        if !may {
             return None;
         }
         self.phase = Phase::Leaving;

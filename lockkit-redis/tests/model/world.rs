@@ -272,11 +272,11 @@ impl World {
             top: self.top,
             goes_back: self.skew < 0,
         };
-        change.check(rules)?;
         let grows = matches!(call, Call::Acquire { .. }) && !before.knows(by % CLIENTS);
         if answer == Answer::Refused && !grows {
             return Err("a full server refused a request that needs no memory");
         }
+        change.check(rules)?;
         self.store = store;
         self.top = self.top.max(after.token);
         if let Some((to, message)) = told

@@ -95,9 +95,17 @@ fn run_one(program: &Program, logs: &Path, settings: &[(&str, String)]) -> Resul
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     let status = command.status().with_context(|| program.file.display().to_string())?;
     let said = fs::read(&log)?;
-    let mut outcome = read(program, &String::from_utf8_lossy(&said));
+    let said = String::from_utf8_lossy(&said);
+    let mut outcome = read(&said);
     outcome.is_success = status.success();
-    if !outcome.is_success && outcome.tally.failed == 0 {
+    if outcome.is_success {
+        return Ok(outcome);
+    }
+    // The line of a test can't be read if the test printed something meanwhile. The list can.
+    let list = said.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
+    let failed = list.lines().map_while(|line| line.strip_prefix("    "));
+    outcome.again = failed.map(|test| program.command(test)).collect();
+    if outcome.again.is_empty() {
         outcome.again.push(format!("{} ended with {status}: {}", program.title(), log.display()));
     }
     Ok(outcome)
@@ -107,7 +115,7 @@ fn log_of(program: &Program, logs: &Path) -> PathBuf {
     logs.join(program.title().replace(' ', "-")).with_extension("log")
 }
 
-fn read(program: &Program, said: &str) -> Outcome {
+fn read(said: &str) -> Outcome {
     let mut outcome = Outcome {
         tally: Tally::default(),
         failures: Failures::default(),
@@ -117,8 +125,6 @@ fn read(program: &Program, said: &str) -> Outcome {
     for line in said.lines() {
         outcome.tally.read(line);
         outcome.failures.read(line);
-        let failed = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix("... FAILED"));
-        outcome.again.extend(failed.map(|test| program.command(test.trim())));
     }
     outcome.failures.end_of_output();
     outcome
@@ -147,18 +153,23 @@ mod tests {
     fn each_program_is_run_once_and_read() {
         let folder = tempfile::tempdir().unwrap();
         let good = "echo 'test result: ok. 2 passed; 0 failed; 1 ignored'";
-        let bad =
-            "echo 'test a::b ... FAILED'; echo 'test result: FAILED. 1 passed; 1 failed'; exit 101";
-        let programs = [("good", good), ("bad", bad), ("killed", "kill -9 $$")];
+        // The test printed something between its name and its result.
+        let bad = "echo 'test a::b ... noise'; echo FAILED; echo; echo failures:; echo; \
+                   echo '---- a::b ----'; echo why; echo; echo failures:; echo '    a::b'; echo; \
+                   echo 'test result: FAILED. 1 passed; 1 failed'; exit 101";
+        let unlisted = "echo 'test result: FAILED. 0 passed; 1 failed'; exit 101";
+        let programs =
+            [("good", good), ("bad", bad), ("killed", "kill -9 $$"), ("unlisted", unlisted)];
         let programs = programs.map(|(name, script)| program(folder.path(), name, script));
         let outcomes = run(programs.into(), 2, &folder.path().join("logs"), &[]).unwrap();
         let passed: u64 = outcomes.iter().map(|outcome| outcome.tally.passed).sum();
-        assert_eq!((outcomes.len(), passed), (3, 3));
+        assert_eq!((outcomes.len(), passed), (4, 3));
         let mut again: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.again).collect();
         again.sort_unstable();
-        assert_eq!(again.len(), 2);
+        assert_eq!(again.len(), 3);
         assert_eq!(again[0], "cargo xtask test -- -p p --test bad -- --exact 'a::b'");
         assert!(again[1].starts_with("p killed ended with signal: 9"), "{}", again[1]);
+        assert!(again[2].starts_with("p unlisted ended with exit status: 101"), "{}", again[2]);
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_success).count(), 1);
     }
 

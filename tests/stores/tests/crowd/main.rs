@@ -38,7 +38,7 @@ fn main() -> Result<(), Failed> {
         Bed {
             name: "zookeeper",
             start: Store::zookeeper,
-            cost: cost::Bounds { gated: 3.1, ungated: 5.1, shared: Some(3.2) },
+            cost: cost::Bounds { gated: 3.3, ungated: 5.3, shared: Some(3.5) },
             shares: shares::Bounds { per_turn: 5.2, unequal: 1.3 },
         },
         Bed {

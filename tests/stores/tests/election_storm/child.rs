@@ -17,7 +17,7 @@ use crate::settled;
 pub(crate) const ELECTION: &str = "storm";
 pub(crate) const CANDIDATE: &str = "candidate";
 pub(crate) const OBSERVER: &str = "observer";
-const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
+pub(crate) const BETWEEN_CHECKS: Duration = Duration::from_millis(10);
 
 /// The checker treats an election as a mutex.
 pub(crate) fn lock() -> Lock {

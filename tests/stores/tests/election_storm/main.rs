@@ -184,7 +184,9 @@ async fn next_leader(
             },
         };
         let brief = Duration::from_millis(chance.random_range(0..300));
-        let stay = if settles { settled() } else { brief };
+        // A leader records that it leads after each of its checks, so its record ends earlier than
+        // its term.
+        let stay = if settles { settled() + 10 * child::BETWEEN_CHECKS } else { brief };
         if timeout(stay, watch.changed()).await.is_err() {
             return Ok(leader);
         }
