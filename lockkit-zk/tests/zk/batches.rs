@@ -261,7 +261,7 @@ struct Storm {
     grants: AtomicUsize,
 }
 
-/// What the tasks saw of one lock.
+/// The view that the tasks have of one lock.
 #[derive(Default)]
 struct Seen {
     is_held: AtomicBool,
