@@ -62,7 +62,7 @@ fn killed() -> Result<(), Failed> {
 }
 
 fn resigns() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     let elected = run(place.lockkit(["elect", "leader", "-c", "exit 7"]));
     assert_eq!(elected.status.code(), Some(7));
     assert_eq!(json(&good(place.lockkit(["--format=json", "ls"]))).len(), 0);

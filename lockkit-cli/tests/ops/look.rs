@@ -63,7 +63,7 @@ fn ls() -> Result<(), Failed> {
 }
 
 fn show() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     assert!(told(&good(place.lockkit(["show", "job"]))).starts_with("No client holds \"job\""));
     good(place.lockkit(["run", "job", "true"]));
     assert!(told(&good(place.lockkit(["show", "job"]))).starts_with("mutex \"job\" is free."));

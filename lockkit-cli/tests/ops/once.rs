@@ -89,7 +89,7 @@ fn fails() -> Result<(), Failed> {
 }
 
 fn crashes() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     for (on_fail, expected) in [("retry", 2), ("done", 1)] {
         let count = || runs(&place).iter().filter(|slot| *slot == on_fail).count();
         let once = |then: &str| {

@@ -1,14 +1,11 @@
 //! Tests of futures that are dropped midway.
 
 use std::{
-    future::poll_fn,
     net::SocketAddr,
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -16,7 +13,7 @@ use lockkit_core::{
     FencingToken, LockName,
     spi::{Backend as _, Claim, Released, RenewalOutcome, Wait},
 };
-use lockkit_fixture::SqlFlavor;
+use lockkit_fixture::{SqlFlavor, cut};
 use lockkit_mysql::MySql;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -35,25 +32,6 @@ on_both!(
     c6_the_call_ends_even_while_the_server_is_paused,
     c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_own_way,
 );
-
-/// Polls the future so many times, and then drops it: right after the last poll, or when it would
-/// be polled once more.
-pub(crate) async fn cut<F: Future>(future: F, polls: usize, late: bool) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(|context| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 && !late => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
 
 /// A lock that is held, with a label of its own.
 struct Held {

@@ -9,12 +9,11 @@ use lockkit_core::{
         RenewalOutcome, Transferred, Wait,
     },
 };
-use lockkit_fixture::SqlFlavor;
-use lockkit_fixture::claims::given_up;
+use lockkit_fixture::{SqlFlavor, claims::given_up, cut};
 use lockkit_mysql::MySql;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::{cut::cut, support::*};
+use crate::support::*;
 
 on_both!(
     a_transfer_is_one_statement,
@@ -159,14 +158,17 @@ async fn c5_a_transfer_that_comes_too_late_is_not_done(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let (backend, proxy) = bed.behind_proxy("").await;
     let mut admin = bed.admin().await;
+    // Otherwise the statement would have to be prepared first, and only that would come late.
+    let mut first = claim(&backend, "first");
+    granted(first.attempt(Wait::No).await);
+    assert!(matches!(
+        first.transfer(&spec("first"), QueuePolicy::TransferFirst).await.unwrap(),
+        Transferred::Granted(_)
+    ));
+    assert_eq!(first.release().await.unwrap(), Released::Freed);
     let short = || lockkit_fixture::claims::spec("a", TTL, SHORT / 3);
     let mut claim = backend.claim(short()).unwrap();
     granted(Ok(persistently(async || claim.attempt(Wait::No).await).await));
-    // Otherwise the statement would have to be prepared first, and only that would come late.
-    assert!(matches!(
-        claim.transfer(&short(), QueuePolicy::TransferFirst).await.unwrap(),
-        Transferred::Granted(_)
-    ));
     let before = row(&bed, &mut admin, "a").await;
     proxy.set(|toxics| toxics.up.hold = true);
     assert!(

@@ -10,7 +10,7 @@ use lockkit_core::{
         QueuePolicy, Released, RenewalOutcome, Role, Transferred, Wait,
     },
 };
-use lockkit_fixture::claims::given_up;
+use lockkit_fixture::{claims::given_up, cut};
 use lockkit_mysql::{LockTransaction, MySql, mysql_async::prelude::Queryable as _};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -222,7 +222,7 @@ impl Storm {
     async fn transfers(&mut self, claim: &mut dyn Claim) -> bool {
         let polls = rand::random_range(1..12);
         let to = spec_for("a", BRIEF);
-        match cut(claim.transfer(&to, QueuePolicy::TransferFirst), polls).await {
+        match cut(claim.transfer(&to, QueuePolicy::TransferFirst), polls, rand::random()).await {
             Some(Ok(Transferred::Granted(grant))) => {
                 assert!(grant.token > self.last, "{} after {}", grant.token, self.last);
                 self.last = grant.token;
@@ -260,20 +260,6 @@ impl Storm {
         }
         settle(&mut *outsider).await;
     }
-}
-
-/// Polls the future so many times, and then drops it.
-async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(|context| {
-        if left == 0 {
-            return std::task::Poll::Ready(None);
-        }
-        left -= 1;
-        future.as_mut().poll(context).map(Some)
-    })
-    .await
 }
 
 async fn settle(claim: &mut dyn Claim) {

@@ -251,9 +251,17 @@ impl Client {
         Some(())
     }
 
+    /// True once it has asked. After a message it may ask as often as at its start.
+    fn has_begun(&self, rules: &Rules) -> bool {
+        self.attempts < rules.attempts
+            || self.changed
+            || self.ear != Ear::Closed
+            || !self.requests.is_empty()
+    }
+
     pub(crate) fn leave(&mut self, rules: &Rules) -> Option<()> {
         let may = match self.phase {
-            Phase::Waiting => self.attempts < rules.attempts,
+            Phase::Waiting => self.has_begun(rules),
             Phase::Holding | Phase::Resuming => true,
             _ => false,
         };
@@ -396,7 +404,7 @@ impl Client {
     }
 
     pub(crate) fn crash(&mut self, ear: Ear, rules: &Rules) -> Option<()> {
-        if self.is_over() || self.attempts == rules.attempts {
+        if self.is_over() || !self.has_begun(rules) {
             return None;
         }
         self.phase = Phase::Crashed;

@@ -194,12 +194,15 @@ async fn c5_a_connection_that_breaks_under_a_batch_leaves_no_lock_and_nobody_wai
 
 async fn break_a_connection(family: Kind) {
     let store = Store::start().await;
+    let claims = |patience| {
+        let claims = (0..CLAIMS).map(|at| claim(&store, family, &name(at), patience));
+        claims.collect::<Vec<_>>()
+    };
+    let mut first = claims(OP_TIMEOUT);
+    acquire_all(&mut first).await;
+    release_all(&mut first).await;
     // A release is final once no attempt on the broken connection can arrive any more.
-    let patience = MOMENT * 20;
-    let mut all: Vec<_> =
-        (0..CLAIMS).map(|at| claim(&store, family, &name(at), patience)).collect();
-    acquire_all(&mut all).await;
-    release_all(&mut all).await;
+    let mut all = claims(MOMENT * 20);
     store.server.pause().unwrap();
     let mut attempts = Box::pin(join_all(all.iter_mut().map(|claim| claim.attempt(Wait::No))));
     assert!(timeout(MOMENT, &mut attempts).await.is_err());

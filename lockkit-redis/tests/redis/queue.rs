@@ -20,7 +20,7 @@ use tokio::{
 use crate::{proxy::Proxy, support::*};
 
 /// For how long another client has the lock, in ms.
-const LAPSE: &str = "6000";
+const LAPSE: &str = "15000";
 
 /// Waits in the queue of "a" as a client of its own.
 async fn waiter_of(redis: &Redis) -> Waiter {

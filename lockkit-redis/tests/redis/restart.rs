@@ -21,7 +21,7 @@ const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 /// How many claims are busy on one connection. Two share each name.
 const CLAIMS: usize = 40;
 /// How many grants there are before the server is killed, and after it is back.
-const ROUNDS: usize = 400;
+const ROUNDS: usize = 100;
 
 /// The holder of each name, with the last token of the name.
 #[derive(Default)]

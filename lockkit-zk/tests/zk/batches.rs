@@ -2,13 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    future::poll_fn,
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
-    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -17,6 +14,7 @@ use lockkit_core::{
     Kind,
     spi::{Attempt, Claim, Mode, Released, Wait},
 };
+use lockkit_fixture::cut;
 use lockkit_zk::ZooKeeper;
 use tokio::{
     task::{JoinSet, yield_now},
@@ -32,6 +30,8 @@ const MOST_FREEING: u64 = 16;
 /// For tasks that want the same locks.
 const LOCKS: usize = 40;
 const ROUNDS: usize = 20;
+/// The bound for the storm.
+const LONGEST: Duration = Duration::from_secs(300);
 /// How long a waiter of the storm waits before it looks again.
 const LOOK: Duration = Duration::from_millis(200);
 /// The pause after a request that failed.
@@ -72,8 +72,14 @@ async fn c4_a_busy_session_sends_requests_together_and_tokens_rise() {
     let admin = bed.admin().await;
     let mut claims = claims(&bed, &zk).await;
     let mut last = vec![0; NAMES];
-    for _ in 0..5 {
+    // A stall makes the session send the requests of the next rounds alone.
+    let mut together = 0;
+    let start = Instant::now();
+    while together < 5 {
+        assert!(start.elapsed() < SOON, "only {together} rounds were sent together");
+        let before = bed.received();
         let tokens = take_all(&mut claims).await;
+        together += usize::from(bed.received() - before <= MOST_TAKING);
         for (name, token) in tokens.iter().enumerate() {
             let folder = bed.folder(Kind::Mutex, &name.to_string());
             let children = admin.children(&folder).await;
@@ -276,7 +282,8 @@ async fn hurry(zk: Arc<ZooKeeper>, storm: Arc<Storm>, task: usize) {
         let mut claim = claim(&zk, &name.to_string());
         let gives_up = (task + round).is_multiple_of(3);
         let polls = if gives_up { 1 + (task * 11 + round * 7) % 20 } else { usize::MAX };
-        let Some(token) = cut(token_of(&mut claim), polls).await else { continue };
+        let late = round.is_multiple_of(2);
+        let Some(token) = cut(token_of(&mut claim), polls, late).await else { continue };
         let seen = &storm.locks[name];
         assert!(!seen.is_held.swap(true, SeqCst), "C1: {name} has two holders");
         let before = seen.token.swap(token, SeqCst);
@@ -306,20 +313,6 @@ async fn token_of(claim: &mut Box<dyn Claim>) -> u64 {
     }
 }
 
-/// Polls the future so many times, and then drops it.
-async fn cut<F: Future>(future: F, polls: usize) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = polls;
-    poll_fn(|context| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        future.as_mut().poll(context).map(Some)
-    })
-    .await
-}
-
 /// Catches batches that mix up answers, and nodes of a batch that stay in the tree.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c4_c6_a_busy_session_survives_broken_connections_and_callers_that_give_up() {
@@ -333,7 +326,8 @@ async fn c1_c4_c6_a_busy_session_survives_broken_connections_and_callers_that_gi
         tasks.spawn(hurry(Arc::clone(&zk), Arc::clone(&storm), task));
     }
     let mut at_reset = 0;
-    loop {
+    let start = Instant::now();
+    while start.elapsed() < LONGEST {
         tokio::select! {
             done = tasks.join_next() => match done {
                 Some(done) => done.unwrap(),
@@ -349,10 +343,12 @@ async fn c1_c4_c6_a_busy_session_survives_broken_connections_and_callers_that_gi
             }
         }
     }
+    assert!(tasks.is_empty(), "a lock that no task holds is taken");
     assert!(at_reset > 0, "no connection was broken");
     for name in 0..LOCKS {
         // The last connection may have been broken just now.
-        token_of(&mut claim(&zk, &name.to_string())).await;
+        let mut claim = claim(&zk, &name.to_string());
+        timeout(SOON, token_of(&mut claim)).await.expect("a node stays in the tree");
     }
     bed.assert_clean().await;
 }

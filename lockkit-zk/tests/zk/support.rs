@@ -51,7 +51,10 @@ pub(crate) struct Bed {
 
 /// Ticks of 200 ms, for short sessions, and long sessions as well.
 pub(crate) fn options() -> ZooKeeperOptions {
-    ZooKeeperOptions::default().with_config("maxSessionTimeout=600000")
+    // The server must not delete folders of idle names while a test counts requests.
+    ZooKeeperOptions::default()
+        .with_config("maxSessionTimeout=600000")
+        .with_java("-Dznode.container.checkIntervalMs=86400000")
 }
 
 /// For a server that deletes the folder of an idle name at once.

@@ -101,7 +101,7 @@ fn trials(
 /// The holder's process. It takes the lock, prints its token, and answers each line with whether it
 /// still holds the lock.
 async fn hold(url: &str) -> lockkit::Result<()> {
-    let guard = mutex(&lockkit::connect(url).await?, TTL)?.lock().await?;
+    let guard = mutex(&connect(url).await?, TTL)?.lock().await?;
     println!("{}", guard.fencing_token());
     // The runtime continues to renew on its other threads.
     tokio::task::block_in_place(|| {
@@ -113,7 +113,19 @@ async fn hold(url: &str) -> lockkit::Result<()> {
 }
 
 fn mutex(locker: &Locker, ttl: Duration) -> lockkit::Result<Mutex> {
-    locker.mutex("holder process")?.with_options(LockOptions::new().with_ttl(ttl))
+    let options = LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 3);
+    locker.mutex("holder process")?.with_options(options)
+}
+
+/// Connects, although the server may pause.
+async fn connect(url: &str) -> lockkit::Result<Locker> {
+    let start = Instant::now();
+    loop {
+        match lockkit::connect(url).await {
+            Err(error) if error.is_temporary() && start.elapsed() < SOON => {}
+            locker => return locker,
+        }
+    }
 }
 
 fn run(
@@ -122,7 +134,7 @@ fn run(
 ) -> Result<(), Failed> {
     Runtime::new()?.block_on(async {
         let holder = Holder::start(&place.url(TTL))?;
-        let locker = lockkit::connect(&place.url(LONG)).await?;
+        let locker = connect(&place.url(LONG)).await?;
         assert!(mutex(&locker, LONG)?.try_lock().await?.is_none(), "the holder lives and renews");
         case(locker.clone(), holder).await?;
         Ok(locker.shutdown().await?)

@@ -10,6 +10,7 @@ mod certificates;
 pub mod claims;
 mod clock;
 mod crowd;
+mod cut;
 mod mysql;
 pub mod names;
 mod namespaced;
@@ -24,6 +25,7 @@ mod zookeeper;
 pub use self::{
     clock::{ClockDirection, WallClock},
     crowd::Crowd,
+    cut::cut,
     mysql::{
         GALERA_LIBRARIES, GaleraCluster, MYSQL_HOME_VARIABLE, MYSQL_URL_VARIABLE, SqlFlavor,
         SqlServer, TestSql, has_mysql, mysql_home, mysql_is_there, sql_servers_from_env_or_start,

@@ -97,7 +97,9 @@ fn run_one(program: &Program, logs: &Path, settings: &[(&str, String)]) -> Resul
     let said = fs::read(&log)?;
     let said = String::from_utf8_lossy(&said);
     let mut outcome = read(&said);
-    outcome.is_success = status.success();
+    // A program that a test ended has no closing line, whatever its status is.
+    let is_closed = said.lines().any(|line| line.starts_with("test result: ok."));
+    outcome.is_success = status.success() && is_closed;
     if outcome.is_success {
         return Ok(outcome);
     }
@@ -158,18 +160,24 @@ mod tests {
                    echo '---- a::b ----'; echo why; echo; echo failures:; echo '    a::b'; echo; \
                    echo 'test result: FAILED. 1 passed; 1 failed'; exit 101";
         let unlisted = "echo 'test result: FAILED. 0 passed; 1 failed'; exit 101";
-        let programs =
-            [("good", good), ("bad", bad), ("killed", "kill -9 $$"), ("unlisted", unlisted)];
+        let programs = [
+            ("good", good),
+            ("bad", bad),
+            ("killed", "kill -9 $$"),
+            ("unlisted", unlisted),
+            ("vanished", "exit 0"),
+        ];
         let programs = programs.map(|(name, script)| program(folder.path(), name, script));
         let outcomes = run(programs.into(), 2, &folder.path().join("logs"), &[]).unwrap();
         let passed: u64 = outcomes.iter().map(|outcome| outcome.tally.passed).sum();
-        assert_eq!((outcomes.len(), passed), (4, 3));
+        assert_eq!((outcomes.len(), passed), (5, 3));
         let mut again: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.again).collect();
         again.sort_unstable();
-        assert_eq!(again.len(), 3);
+        assert_eq!(again.len(), 4);
         assert_eq!(again[0], "cargo xtask test -- -p p --test bad -- --exact 'a::b'");
         assert!(again[1].starts_with("p killed ended with signal: 9"), "{}", again[1]);
         assert!(again[2].starts_with("p unlisted ended with exit status: 101"), "{}", again[2]);
+        assert!(again[3].starts_with("p vanished ended with exit status: 0"), "{}", again[3]);
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_success).count(), 1);
     }
 

@@ -33,6 +33,8 @@ const FIRST: [&str; 4] = ["redis", "zookeeper", "mariadb", "mariadb-pessimistic"
 const SHORT: Duration = Duration::from_secs(20);
 const MIDDLE: Duration = Duration::from_secs(35);
 const LONG: Duration = Duration::from_secs(60);
+/// How many rounds of the first tier are played until one did enough work.
+const MOST_ROUNDS: u64 = 3;
 /// How many writes the register must have accepted in a round.
 const LEAST_WRITES: u64 = 20;
 /// In every fourth round of the third tier, each process has this many tasks, most of which wait.
@@ -59,22 +61,35 @@ fn round(seed: u64, span: Duration, folder: PathBuf) -> Round {
     Round { seed, span, calm, workload, only: Vec::new(), pause, slack: slack(), folder }
 }
 
-/// One round of the first tier. It must keep every promise, and must do enough work.
+/// Rounds of the first tier. Each must keep every promise, and one must do enough work. On a busy
+/// machine, the servers may need most of a round to start again after a fault.
 pub(crate) fn first(place: Place, seed: u64) -> Result<(), Failed> {
     let (name, start) = place;
     // The folder remains after a failure, for a look at it.
     let folder = tempfile::tempdir()?.keep();
-    let round = round(seed, SHORT, folder.join("round"));
-    let text = match play_first(name, start, &round) {
-        Ok(outcome)
-            if outcome.verdict.violations.is_empty() && is_worth_something(&outcome, &round) =>
-        {
-            return Ok(fs::remove_dir_all(folder)?);
+    let mut text = String::new();
+    for seed in seed..seed + MOST_ROUNDS {
+        let round = round(seed, SHORT, folder.join(seed.to_string()));
+        let outcome = play_first(name, start, &round);
+        text = match &outcome {
+            Ok(outcome) => told(outcome),
+            Err(error) => error.message().unwrap_or("it failed").to_owned(),
+        };
+        match outcome {
+            Ok(outcome) if has_a_fault(&outcome) => break,
+            Ok(outcome) if is_worth_something(&outcome, &round) => {
+                return Ok(fs::remove_dir_all(folder)?);
+            }
+            // It did too little.
+            Ok(_) => {}
+            Err(_) => break,
         }
-        Ok(outcome) => told(&outcome),
-        Err(error) => error.message().unwrap_or("it failed").to_owned(),
-    };
+    }
     Err(format!("{name}, seed {seed}: see {}\n{text}", folder.display()).into())
+}
+
+fn has_a_fault(outcome: &Outcome) -> bool {
+    outcome.error.is_some() || !outcome.verdict.violations.is_empty()
 }
 
 fn play_first(name: &str, start: Start, round: &Round) -> Result<Outcome, Failed> {
@@ -92,8 +107,7 @@ fn play_first(name: &str, start: Start, round: &Round) -> Result<Outcome, Failed
 /// nothing.
 fn is_worth_something(outcome: &Outcome, round: &Round) -> bool {
     let figures = &outcome.verdict.figures;
-    outcome.error.is_none()
-        && figures.grants > least_grants(round)
+    figures.grants > least_grants(round)
         && figures.accepted > LEAST_WRITES
         && figures.losses > 0
         && figures.faults.len() >= 4

@@ -77,7 +77,9 @@ async fn a_round_without_a_register_is_judged() {
     let folder = tempfile::tempdir().unwrap();
     let dies =
         format!("case \"$role\" in *'\"register\":{{'*) sleep 0.2; exit 1;; esac; {UNTIL_THE_END}");
-    let outcome = arena(&dies).play(&round(folder.path(), &["none"]), |_| {}).await.unwrap();
+    // The end of the register ends the round.
+    let round = Round { span: Duration::from_secs(60), ..round(folder.path(), &["none"]) };
+    let outcome = arena(&dies).play(&round, |_| {}).await.unwrap();
     assert_eq!(outcome.error.as_deref(), Some("the register ended by itself"));
     assert!(outcome.verdict.violations.is_empty(), "{outcome:?}");
     assert!(outcome.write(folder.path()).unwrap().exists());

@@ -9,7 +9,7 @@ use std::{
 use tokio::{runtime::Handle, time::sleep};
 
 /// The time for background tasks to close their files.
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
