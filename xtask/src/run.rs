@@ -1,6 +1,7 @@
 //! Runs other programs in the workspace, and prints their names.
 
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     process::Command,
     time::Instant,
@@ -25,7 +26,17 @@ pub(crate) fn target() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
+    // `cargo run` describes this package with these variables. ring's build script reads them, and
+    // would run again: all crates that use ring would be compiled anew.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_a_package(name)) {
+        command.env_remove(name);
+    }
     command
+}
+
+fn is_of_a_package(variable: &OsStr) -> bool {
+    let name = variable.as_encoded_bytes();
+    name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
 }
 
 /// Runs a command silently, and returns its standard output.

@@ -29,7 +29,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(600);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Required events happen within this time, or a test fails. No test waits for it to pass.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The default session of a test. No test outlasts it, and its heartbeats after the first find no
 /// change within a test. Its connection survives a stalled server.
