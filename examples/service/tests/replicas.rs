@@ -35,7 +35,9 @@ fn c9_c4_on_files_another_replica_leads_at_once_after_a_kill() {
 #[test]
 fn c9_c4_on_redis_another_replica_leads_after_the_lease_of_a_killed_leader() {
     let folder = TempDir::new().unwrap();
-    let redis = RedisServer::start().unwrap();
+    let mut redis = RedisServer::start().unwrap();
+    // The lease is as short as a stall.
+    redis.never_stall();
     let took = killed_leader(&format!("{}?ttl={}s", redis.url(), TTL.as_secs()), &folder);
     assert!(took < TTL + SLACK, "{took:?}");
 }
@@ -44,7 +46,8 @@ fn c9_c4_on_redis_another_replica_leads_after_the_lease_of_a_killed_leader() {
 #[test]
 fn c7_another_replica_leads_at_once_after_an_orderly_stop() {
     let folder = TempDir::new().unwrap();
-    let redis = RedisServer::start().unwrap();
+    let mut redis = RedisServer::start().unwrap();
+    redis.never_stall();
     for url in [file_url(&folder), format!("{}?ttl=60s", redis.url())] {
         let (mut leader, follower, term) = two_replicas(&url, &folder);
         leader.signal(Signal::SIGTERM);

@@ -18,7 +18,7 @@ pub(crate) fn trials() -> Vec<Test> {
 }
 
 fn weak() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     place.redis.command(["CONFIG", "SET", "appendonly", "no"])?;
     let doctor = run(place.lockkit(["--format=json", "doctor"]));
     assert_eq!(doctor.status.code(), Some(1), "{}", said(&doctor));

@@ -151,7 +151,7 @@ fn another_token() -> Result<(), Failed> {
 
 /// A holder that uses the library need not listen for requests.
 fn deaf() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     let runtime = runtime();
     let guard = runtime
         .block_on(async { place.locker().await.mutex("job").unwrap().lock().await.unwrap() });

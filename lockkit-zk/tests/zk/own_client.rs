@@ -221,7 +221,7 @@ async fn c3_c13_locks_end_with_the_session_of_the_program_and_later_calls_say_so
     let client = program_at(&proxy.addr().to_string(), LEASE / 2).await;
     let zk = connect_by(&bed, &client).await;
     let mut holder = claim(&zk, "a");
-    granted(holder.attempt(Wait::Queue).await);
+    granted(Ok(persistently(async || holder.attempt(Wait::Queue).await).await));
     proxy.set(|toxics| toxics.refuse = true);
     proxy.reset_all();
     until("the session expires", async || client.state() == SessionState::Expired).await;

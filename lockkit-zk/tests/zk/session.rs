@@ -60,8 +60,8 @@ fn c1_a_claim_on_a_new_session_waits_behind_its_own_old_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c4_an_unanswered_create_of_a_session_that_expired_is_not_adopted_by_the_next() {
     let bed = Bed::shared();
-    let (zk, proxy) = bed.behind_proxy(&session(6)).await;
     let admin = bed.admin().await;
+    let (zk, proxy) = bed.behind_proxy(&session(6)).await;
     let folder = bed.folder(Kind::Mutex, "a");
     let mut claim = claim(&zk, "a");
     proxy.set(|toxics| (toxics.down.discard, toxics.refuse) = (true, true));

@@ -52,7 +52,10 @@ impl Five {
     }
 
     fn url(&self) -> String {
-        let members = self.proxies.iter().map(|proxy| format!("member=redis://{}/", proxy.addr()));
+        // A member may stall for seconds.
+        let patient = "%3Fconnect_timeout%3D5s";
+        let member = |proxy: &Proxy| format!("member=redis://{}/{patient}", proxy.addr());
+        let members = self.proxies.iter().map(member);
         format!("quorum://?{}", members.collect::<Vec<_>>().join("&"))
     }
 

@@ -22,7 +22,7 @@ use tokio::{runtime::Builder, time::sleep};
 
 const CHILD: &str = "be-a-child";
 const PARENT: &str = "parent";
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
     match env::args().nth(1).as_deref() {

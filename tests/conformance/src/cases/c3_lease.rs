@@ -79,11 +79,9 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
     let first = deadline(&guard);
     line.set(Faults { reply_delay: delay, ..Faults::NONE });
     // A session's deadline moves only when the session's own proofs arrive.
-    let of_session = env.has_session_leases();
-    let patience = if of_session { options.ttl() } else { Duration::ZERO };
-    let least = if of_session { STEP } else { Duration::ZERO };
+    let least = if env.has_session_leases() { STEP } else { Duration::ZERO };
     let mut renewed = first;
-    eventually(patience, async || {
+    eventually(options.ttl(), async || {
         guard.renew().await.unwrap();
         renewed = deadline(&guard);
         match renewed > first + least {
@@ -258,6 +256,7 @@ async fn c3_a_clock_that_goes_back_promises_no_more_than_was_asked(env: Env) {
 async fn c3_remaining_never_exceeds_the_lease(env: Env) {
     let locker = env.locker().await;
     let options = env.fleeting(AMPLE);
+    let options = options.clone().with_op_timeout(options.ttl() / 2);
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     for _ in 0..5 {
         let left = guard.remaining();
