@@ -255,7 +255,9 @@ fn signal() -> Result<(), Failed> {
 }
 
 fn permanent() -> Result<(), Failed> {
-    let redis = RedisServer::start_as(RedisOptions::default().with_password("right"))?;
+    let mut redis = RedisServer::start_as(RedisOptions::default().with_password("right"))?;
+    // A stall would be another error.
+    redis.never_stall();
     let wrong = format!("redis://:wrong@127.0.0.1:{}/", redis.port());
     for (url, words) in [
         (wrong.as_str(), "password"),

@@ -79,7 +79,9 @@ fn bad_input() -> Result<(), Failed> {
 }
 
 fn wrong_password() -> Result<(), Failed> {
-    let redis = RedisServer::start_as(RedisOptions::default().with_password("right"))?;
+    let mut redis = RedisServer::start_as(RedisOptions::default().with_password("right"))?;
+    // A stall would be another error.
+    redis.never_stall();
     let mut command = bare(["run", "job", "true"]);
     command.env("LOCKKIT_URL", format!("redis://:{SECRET}@127.0.0.1:{}/", redis.port()));
     let output = run(command);

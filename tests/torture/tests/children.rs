@@ -250,7 +250,9 @@ async fn store_down() -> Result<(), Failed> {
 
 async fn broken() -> Result<(), Failed> {
     let bed = Bed::new().await?;
-    let guarded = RedisServer::start_as(RedisOptions::default().with_password("open sesame"))?;
+    let mut guarded = RedisServer::start_as(RedisOptions::default().with_password("open sesame"))?;
+    // A stall would be another error.
+    guarded.never_stall();
     let url = format!("redis://:secret@127.0.0.1:{}", guarded.port());
     let told =
         Child::start(&bed.program, Role::Holder(Job { url, ..bed.job(1, 1) })).await.unwrap_err();
