@@ -71,21 +71,21 @@ pub(crate) fn first(place: Place, seed: u64) -> Result<(), Failed> {
     for seed in seed..seed + MOST_ROUNDS {
         let round = round(seed, SHORT, folder.join(seed.to_string()));
         let outcome = play_first(name, start, &round);
-        text = match &outcome {
+        let told = match &outcome {
             Ok(outcome) => told(outcome),
             Err(error) => error.message().unwrap_or("it failed").to_owned(),
         };
+        text.push_str(&format!("\nseed {seed}: {told}"));
         match outcome {
-            Ok(outcome) if has_a_fault(&outcome) => break,
-            Ok(outcome) if is_worth_something(&outcome, &round) => {
-                return Ok(fs::remove_dir_all(folder)?);
+            Ok(outcome) if !has_a_fault(&outcome) => {
+                if is_worth_something(&outcome, &round) {
+                    return Ok(fs::remove_dir_all(folder)?);
+                }
             }
-            // It did too little.
-            Ok(_) => {}
-            Err(_) => break,
+            _ => break,
         }
     }
-    Err(format!("{name}, seed {seed}: see {}\n{text}", folder.display()).into())
+    Err(format!("{name}: see {}{text}", folder.display()).into())
 }
 
 fn has_a_fault(outcome: &Outcome) -> bool {
