@@ -1,6 +1,6 @@
 //! Tests claims that share a busy connection, so that their requests go together.
 
-use std::{collections::BTreeSet, fs, num::NonZeroU32, sync::atomic::Ordering, time::Duration};
+use std::{collections::BTreeSet, num::NonZeroU32, sync::atomic::Ordering, time::Duration};
 
 use futures_util::{FutureExt as _, future::join_all};
 use lockkit_core::{
@@ -422,13 +422,6 @@ async fn c7_a_release_that_the_server_did_in_part_is_no_loss() {
     }
 }
 
-/// The open connections to a port of this machine.
-fn connections_to(port: u16) -> usize {
-    let connections = fs::read_to_string("/proc/net/tcp").unwrap();
-    let to = format!("0100007F:{port:04X} 01 ");
-    connections.lines().filter(|line| line.contains(&to)).count()
-}
-
 #[tokio::test]
 async fn c10_a_batch_without_an_answer_keeps_no_connection_of_a_backend_that_was_dropped() {
     let hash = Script::new(exclusive::BATCH).get_hash().to_owned();
@@ -451,14 +444,14 @@ async fn keeps_no_connection(lost: &'static [u8]) -> usize {
     let patience = MOMENT * 4;
     let claim = |at: usize| redis.claim(spec_for(&format!("name-{at}"), TTL, patience)).unwrap();
     let mut all: Vec<_> = (0..CLAIMS).map(claim).collect();
-    assert_eq!(connections_to(proxy.port), 1);
+    assert_eq!(proxy.open.load(Ordering::SeqCst), 1);
     // As the core does, the callers give up when their time is over.
     let attempts = join_all(all.iter_mut().map(|claim| timeout(patience, claim.attempt(Wait::No))));
     let unanswered = attempts.await.iter().filter(|answer| answer.is_err()).count();
     drop(all);
     drop(redis);
     let closed = async {
-        while connections_to(proxy.port) > 0 {
+        while proxy.open.load(Ordering::SeqCst) > 0 {
             tokio::task::yield_now().await;
         }
     };

@@ -21,6 +21,8 @@ use tokio::{
 #[derive(Clone, Default)]
 pub(crate) struct Proxy {
     pub(crate) port: u16,
+    /// How many connections the clients have opened, and not closed.
+    pub(crate) open: Arc<AtomicUsize>,
     /// Holds back the requests of the first connection until `let_go` is notified.
     pub(crate) hold: Arc<AtomicBool>,
     pub(crate) let_go: Arc<Notify>,
@@ -52,6 +54,7 @@ impl Proxy {
                     serving.hung.store(hanging.len(), Ordering::SeqCst);
                     continue;
                 }
+                serving.open.fetch_add(1, Ordering::SeqCst);
                 let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
@@ -84,6 +87,7 @@ impl Proxy {
                 to.write_all(request).await.unwrap();
             }
         }
+        self.open.fetch_sub(1, Ordering::SeqCst);
     }
 
     async fn replies(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {

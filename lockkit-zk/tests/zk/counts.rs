@@ -128,10 +128,11 @@ async fn a_refused_try_through_the_driver_writes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
     let bed = Bed::shared();
-    let zk = bed.connect("").await;
     let meter = Meter::on(&bed).await;
     // Two names, because the numbers of one name alone could be a constant.
     for name in ["a", "b"] {
+        // A session sends its first heartbeat a minute after it has begun.
+        let zk = bed.connect("").await;
         let mut holder = claim(&zk, name);
         granted(holder.attempt(Wait::Queue).await);
         // Each waiter waits by itself, and reports when it is granted.

@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(2);
 /// The pause after an error, as from a server that restarts.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long the work of a slot takes that the test waits for, so that a kill hits it.
-const LONG: Duration = Duration::from_millis(250);
+const LONG: Duration = Duration::from_millis(500);
 /// How long the work of any other slot takes at most.
 const SHORT_MS: u64 = 3;
 

@@ -38,7 +38,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(5);
 /// How long after the beginning of a long slot a runner is killed, in milliseconds. Some kills hit
 /// the work, others the record of its end or the next slot.
-const KILL_WITHIN: u64 = 300;
+const KILL_WITHIN: u64 = 600;
 
 /// The size of a storm.
 #[derive(Clone, Copy)]
