@@ -21,7 +21,7 @@ use lockkit_torture::{
 
 use self::seeds::in_parallel;
 
-const SEEDS: std::ops::Range<u64> = 0..5_000;
+const SEEDS: std::ops::Range<u64> = 0..2_000;
 const REPEATED: std::ops::Range<u64> = 0..100;
 
 /// Set in the process that repeats the runs.
@@ -31,7 +31,7 @@ fn chosen() -> std::ops::Range<u64> {
     let Ok(text) = env::var("LOCKKIT_TORTURE_SEEDS") else { return SEEDS };
     let range =
         text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
-    range.unwrap_or_else(|| panic!("LOCKKIT_TORTURE_SEEDS={text:?}: it looks like 0..5000"))
+    range.unwrap_or_else(|| panic!("LOCKKIT_TORTURE_SEEDS={text:?}: it looks like 0..2000"))
 }
 
 #[derive(Default)]
@@ -78,7 +78,7 @@ fn c1_to_c10_hold_in_each_simulated_run() {
     );
     println!("faults: {faults:?}");
     assert!(broken.is_empty(), "{} of {count} seeds break a promise: {broken:?}", broken.len());
-    if seeds == SEEDS {
+    if seeds.start == SEEDS.start && seeds.end >= SEEDS.end {
         // A simulation in which nothing goes wrong proves little.
         for kind in [
             "death",

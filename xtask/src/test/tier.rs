@@ -4,7 +4,7 @@ use super::programs::Program;
 
 /// Programs of the thorough tier, by package and name. They are topologies of several servers,
 /// storms and models. Some repeat tests of the everyday tier on other servers.
-const THOROUGH: [(&str, &str); 12] = [
+const THOROUGH: [(&str, &str); 13] = [
     ("lockkit-conformance", "self_test"),
     ("lockkit-redis", "model"),
     ("lockkit-redis", "topology"),
@@ -15,14 +15,21 @@ const THOROUGH: [(&str, &str); 12] = [
     ("lockkit-stores", "redis_failover"),
     ("lockkit-stores", "redis_upheaval"),
     ("lockkit-torture", "mutants"),
+    ("lockkit-torture", "self_test"),
     ("lockkit-zk", "curator"),
     ("lockkit-zk", "ensemble"),
 ];
 /// Tests of the thorough tier in everyday programs, by package, program and parts of their names.
 /// They are topologies, variants of a store, long storms, and MySQL if MariaDB tests the same
 /// statements.
-const THOROUGH_PARTS: [(&str, &str, &[&str]); 5] = [
-    ("lockkit-mysql", "lockkit_mysql", &["galera", "tests::mysql::"]),
+const THOROUGH_PARTS: [(&str, &str, &[&str]); 7] = [
+    (
+        "lockkit-fixture",
+        "lockkit_fixture",
+        &["cluster::", "ensemble::", "namespaced::", "network::", "sentinel::"],
+    ),
+    ("lockkit-fixture", "sql", &["mysql::"]),
+    ("lockkit-mysql", "lockkit_mysql", &["galera", "::mysql"]),
     ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
     ("lockkit-mysql", "pessimistic", &["mysql::"]),
     (
@@ -33,6 +40,7 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 5] = [
             "redis-sentinel::",
             "-strict::",
             "-unfair::",
+            "mysql-pessimistic::",
             "mysql::one_permit::",
             "mysql::writer::",
         ],
@@ -41,14 +49,18 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 5] = [
         "lockkit-stores",
         "torture",
         &[
+            "-clock::",
             "-cluster::",
             "-deposed::",
             "-ensemble::",
+            "-mixed::",
             "-sentinel::",
             "-sentinel-wait::",
+            "-strict::",
+            "-unfair::",
+            "-volatile::",
             "::c5_ten_thousand_slots_",
             "galera::",
-            "mysql-clock::",
             "mysql-pessimistic::",
         ],
     ),
@@ -57,7 +69,7 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 5] = [
 const ALONE: [(&str, &str); 2] =
     [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
 /// The longest programs, which begin first, in this order.
-const FIRST: [(&str, &str); 10] = [
+const FIRST: [(&str, &str); 11] = [
     ("lockkit-stores", "conformance"),
     ("lockkit-stores", "torture"),
     ("lockkit-stores", "holder_process"),
@@ -67,7 +79,8 @@ const FIRST: [(&str, &str); 10] = [
     ("lockkit-mysql", "mysql"),
     ("lockkit-redis", "redis"),
     ("lockkit-mysql", "pessimistic"),
-    ("lockkit-fixture", "lockkit_fixture"),
+    ("lockkit-torture", "simulation"),
+    ("lockkit-bench", "scenarios"),
 ];
 
 /// The choice of tests.
