@@ -51,6 +51,10 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// tests/stores/tests/conformance.rs.
 const ONE_LOCK: &str = "LOCKKIT_TEST_ONE_LOCK";
 
+/// With this variable the conformance suite drops fewer calls than usual:
+/// tests/conformance/src/cases/c6_cancellation.rs.
+const FEWER_DROPPED: (&str, &str) = ("LOCKKIT_TEST_CANCELLATIONS", "1000");
+
 /// With this variable the simulation plays more runs than in the everyday tests:
 /// tests/torture/tests/simulation.rs.
 const MORE_SEEDS: (&str, &str) = ("LOCKKIT_TORTURE_SEEDS", "0..10000");
@@ -148,10 +152,11 @@ fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result
     println!("\n==> built in {} s: {} test programs", start.elapsed().as_secs(), programs.len());
     let mut settings = vec![(NO_BACKTRACE.0, NO_BACKTRACE.1.to_owned()), (TEST_THREADS, threads())];
     settings.extend(stalls(tier));
-    settings.push(match tier {
-        Tier::Thorough => (MORE_SEEDS.0, MORE_SEEDS.1.to_owned()),
-        Tier::Everyday | Tier::Stressed => (ONE_LOCK, "1".to_owned()),
-    });
+    let of_tier: &[_] = match tier {
+        Tier::Thorough => &[MORE_SEEDS],
+        Tier::Everyday | Tier::Stressed => &[(ONE_LOCK, "1"), FEWER_DROPPED],
+    };
+    settings.extend(of_tier.iter().map(|(name, value)| (*name, (*value).to_owned())));
     let (alone, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(tier::runs_alone);
     let logs = target().join("test-logs");
     for (programs, lanes) in [(others, PROGRAMS_FOR_EACH_CORE * cores()), (alone, 1)] {

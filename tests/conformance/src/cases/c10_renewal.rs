@@ -65,7 +65,7 @@ async fn c10_notes_back_to_back_do_not_starve_renewal(env: Env) {
         let (locker, line) = turn.spied_locker().await;
         let guard = turn.take(&turn.lock(&locker, turn.renewed())).await?;
         // With this delay a note is nearly always in progress, also in memory.
-        line.set(Faults { request_delay: STEP, ..Faults::NONE });
+        line.set(Faults { request_delay: turn.ttl / 50, ..Faults::NONE });
         let start = Instant::now();
         let mut note = Note::default();
         while start.elapsed() < turn.ttl.mul_f64(2.5) {
