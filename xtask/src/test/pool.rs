@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::{Mutex, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
@@ -13,6 +13,10 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{failures::Failures, programs::Program, tally::Tally};
+
+/// A program that takes longer hangs: all tests together take less.
+const LONGEST: Duration = Duration::from_secs(45 * 60);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The result of one program.
 #[derive(Debug)]
@@ -93,13 +97,14 @@ fn run_one(program: &Program, logs: &Path, settings: &[(&str, String)]) -> Resul
     command.args(program.skips.iter().map(|part| format!("--skip={part}")));
     command.current_dir(&program.folder).envs(settings.iter().map(|(name, value)| (*name, value)));
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-    let status = command.status().with_context(|| program.file.display().to_string())?;
+    let mut running = command.spawn().with_context(|| program.file.display().to_string())?;
+    let status = end_of(&mut running, LONGEST)?;
     let said = fs::read(&log)?;
     let said = String::from_utf8_lossy(&said);
     let mut outcome = read(&said);
     // A program that a test ended has no closing line, whatever its status is.
     let is_closed = said.lines().any(|line| line.starts_with("test result: ok."));
-    outcome.is_success = status.success() && is_closed;
+    outcome.is_success = status.is_some_and(|status| status.success()) && is_closed;
     if outcome.is_success {
         return Ok(outcome);
     }
@@ -108,9 +113,27 @@ fn run_one(program: &Program, logs: &Path, settings: &[(&str, String)]) -> Resul
     let failed = list.lines().map_while(|line| line.strip_prefix("    "));
     outcome.again = failed.map(|test| program.command(test)).collect();
     if outcome.again.is_empty() {
-        outcome.again.push(format!("{} ended with {status}: {}", program.title(), log.display()));
+        let end = status.map_or("did not end".to_owned(), |status| format!("ended with {status}"));
+        outcome.again.push(format!("{} {end}: {}", program.title(), log.display()));
     }
     Ok(outcome)
+}
+
+/// Waits for the end of a program. Returns `None` if it hangs. Then this ends it, and the servers
+/// that it started end with it.
+fn end_of(program: &mut Child, longest: Duration) -> Result<Option<ExitStatus>> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = program.try_wait()? {
+            return Ok(Some(status));
+        }
+        if start.elapsed() > longest {
+            program.kill()?;
+            program.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
 }
 
 fn log_of(program: &Program, logs: &Path) -> PathBuf {
@@ -179,6 +202,13 @@ mod tests {
         assert!(again[2].starts_with("p unlisted ended with exit status: 101"), "{}", again[2]);
         assert!(again[3].starts_with("p vanished ended with exit status: 0"), "{}", again[3]);
         assert_eq!(outcomes.iter().filter(|outcome| outcome.is_success).count(), 1);
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let mut program = Command::new("sleep").arg("3600").spawn().unwrap();
+        assert_eq!(end_of(&mut program, Duration::from_millis(100)).unwrap(), None);
+        assert!(program.try_wait().unwrap().is_some());
     }
 
     #[test]
