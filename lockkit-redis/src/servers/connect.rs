@@ -18,9 +18,9 @@ const QUEUE: usize = 1024;
 /// The settings of a connection whose users bound each request by op_timeout. So the client library
 /// must not set a bound.
 ///
-/// Each request needs that bound, also on a connection that has ended. The client library passes
-/// requests to its task by a channel of tokio, and a request that is sent just when the task ends
-/// gets no answer.
+/// Each request needs that bound, also on a connection that ends. The client library passes
+/// requests to its task by a channel of tokio. A request that is sent just when the task ends gets
+/// no answer.
 pub(crate) fn settings() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_response_timeout(None)

@@ -18,7 +18,7 @@ use crate::{
     harness::{Faults, Hook, Link as _},
     judge::{Loss, judged, loss_of},
     lock::Flavor,
-    wait::{STEP, a_minute, at_once, eventually, soon, step, within},
+    wait::{a_minute, at_once, eventually, soon, step, within},
 };
 
 cases! {
