@@ -40,6 +40,9 @@ pub fn mutex_scripts() -> MutexScripts {
 /// The servers of a configuration, with connections of the bare client. There is one connection for
 /// each server that keeps locks, with the settings of lockkit's own connections. The next call
 /// opens a lost connection anew.
+///
+/// These connections bound no request, so a caller must. A request may get no answer if its
+/// connection ends.
 #[derive(Debug)]
 pub struct BareServers {
     store: Store,

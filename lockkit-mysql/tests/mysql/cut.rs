@@ -143,6 +143,7 @@ async fn storm(flavor: SqlFlavor, size: usize) {
                 // On a slow machine, only a caller that waits gets the lock.
                 let patience = match rand::random_range(0..10) {
                     0 => SOON,
+                    1 => Duration::from_micros(rand::random_range(0..200_000)),
                     _ => Duration::from_micros(rand::random_range(0..4_000)),
                 };
                 let answer = match rand::random_range(0..3) {
@@ -155,7 +156,10 @@ async fn storm(flavor: SqlFlavor, size: usize) {
                         taken.fetch_add(1, Relaxed);
                         drop(guard.unwrap());
                     }
-                    Err(_) => drop(dropped.fetch_add(1, Relaxed)),
+                    Err(_) => {
+                        assert_ne!(patience, SOON, "C8: a waiter hangs");
+                        dropped.fetch_add(1, Relaxed);
+                    }
                 }
             }
         });

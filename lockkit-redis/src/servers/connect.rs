@@ -19,8 +19,8 @@ const QUEUE: usize = 1024;
 /// must not set a bound.
 ///
 /// Each request needs that bound, also on a connection that ends. The client library passes
-/// requests to its task by a channel of tokio. A request that is sent just when the task ends gets
-/// no answer.
+/// requests to its task by a channel of tokio. A request that is sent just when the task ends may
+/// get no answer.
 pub(crate) fn settings() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_response_timeout(None)

@@ -108,7 +108,7 @@ async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
             for round in 0..100 {
                 let (mut claim, signal) = waiter_for(&store, spec_for("a", TTL, WINDOW));
                 let grant = loop {
-                    match claim.attempt(Wait::Queue).await {
+                    match bounded(claim.attempt(Wait::Queue)).await {
                         Ok(Attempt::Granted(grant)) => break grant,
                         Ok(Attempt::Busy { .. }) => signal.heard().await,
                         Err(error) => assert!(error.is_temporary(), "{error}"),
@@ -122,7 +122,7 @@ async fn c8_no_wake_up_is_lost_when_connections_break_all_the_time() {
                 }
                 tokio::task::yield_now().await;
                 holders.fetch_sub(1, Ordering::SeqCst);
-                if let Err(error) = claim.release().await {
+                if let Err(error) = bounded(claim.release()).await {
                     assert!(error.is_temporary(), "{error}");
                     // The release is repeated until no request can arrive any more that was on its
                     // way when the connection broke.

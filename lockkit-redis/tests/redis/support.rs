@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lockkit_core::{
-    ErrorKind, Kind, LockName, LockOptions, Locker, Result,
+    Error, ErrorKind, Kind, LockName, LockOptions, Locker, Result,
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Lease, Released, Wait},
     url::StoreUrl,
 };
@@ -230,7 +230,7 @@ pub(crate) async fn wait_for_long_or_err(
     signal: &WakeSignal,
 ) -> Result<Grant> {
     loop {
-        match claim.attempt(Wait::Queue).await? {
+        match bounded(claim.attempt(Wait::Queue)).await? {
             Attempt::Granted(grant) => return Ok(grant),
             Attempt::Busy { retry_after, .. } => {
                 signal.heard_within(retry_after.unwrap()).await;
@@ -239,11 +239,18 @@ pub(crate) async fn wait_for_long_or_err(
     }
 }
 
+/// Gives a request up after op_timeout, as the core does. One that is sent just when its connection
+/// ends may get no answer.
+pub(crate) async fn bounded<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    let answer = timeout(OP_TIMEOUT, request).await;
+    answer.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "no answer")))
+}
+
 /// Releases again until no request of the owner can arrive any more.
 pub(crate) async fn finally_released(claim: &mut Box<dyn Claim>) -> Released {
     let released = async {
         loop {
-            match claim.release().await {
+            match bounded(claim.release()).await {
                 Ok(released) => return released,
                 Err(error) => assert!(error.is_temporary(), "{error}"),
             }

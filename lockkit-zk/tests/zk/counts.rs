@@ -128,11 +128,12 @@ async fn a_refused_try_through_the_driver_writes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
     let bed = Bed::shared();
-    let meter = Meter::on(&bed).await;
     // Two names, because the numbers of one name alone could be a constant.
     for name in ["a", "b"] {
-        // A session sends its first heartbeat a minute after it has begun.
+        // A session's second heartbeat comes after a minute, and would count.
         let zk = bed.connect("").await;
+        let meter = Meter::on(&bed).await;
+        let mut waiters = JoinSet::new();
         let mut holder = claim(&zk, name);
         granted(holder.attempt(Wait::Queue).await);
         // Each waiter waits by itself, and reports when it is granted.
@@ -141,7 +142,7 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
             let mut waiter = claim(&zk, name);
             let forward = forward.clone();
             assert!(busy(waiter.attempt(Wait::Queue).await).0);
-            tokio::spawn(async move {
+            waiters.spawn(async move {
                 woken(&mut waiter).await;
                 lock(&mut waiter).await;
                 // At the end of the test no task receives this.
@@ -156,6 +157,11 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
             // One delete by the holder, and one look by the waiter.
             assert_eq!(meter.requests(next).await, 2);
         }
+        drop(holder);
+        drop(granted);
+        drop(waiters);
+        drop(zk);
+        until("the session has ended", async || bed.connections() == 0).await;
     }
 }
 

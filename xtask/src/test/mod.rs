@@ -156,7 +156,10 @@ fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result
         Tier::Thorough => &[MORE_SEEDS],
         Tier::Everyday | Tier::Stressed => &[(ONE_LOCK, "1"), FEWER_DROPPED],
     };
-    settings.extend(of_tier.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    // A user's own choice has precedence.
+    let is_free = |(name, _): &&(&str, &str)| env::var_os(name).is_none();
+    settings
+        .extend(of_tier.iter().filter(is_free).map(|(name, value)| (*name, (*value).to_owned())));
     let (alone, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(tier::runs_alone);
     let logs = target().join("test-logs");
     for (programs, lanes) in [(others, PROGRAMS_FOR_EACH_CORE * cores()), (alone, 1)] {
