@@ -120,6 +120,15 @@ async fn c6_a_storm_on_one_connection_leaves_nothing(flavor: SqlFlavor) {
     storm(flavor, 1).await;
 }
 
+/// Mostly too short for a grant. On a slow machine, only a caller that waits gets the lock.
+fn some_patience() -> Duration {
+    match rand::random_range(0..10) {
+        0 => SOON,
+        1 => Duration::from_micros(rand::random_range(0..200_000)),
+        _ => Duration::from_micros(rand::random_range(0..4_000)),
+    }
+}
+
 /// Thousands of calls that are dropped at any point.
 async fn storm(flavor: SqlFlavor, size: usize) {
     const LENGTH: Duration = Duration::from_millis(2500);
@@ -140,12 +149,7 @@ async fn storm(flavor: SqlFlavor, size: usize) {
                 let name = format!("{}", rand::random_range(0..4));
                 let lock = locker.mutex(&name).unwrap();
                 let rw = locker.rw_lock(&name).unwrap();
-                // On a slow machine, only a caller that waits gets the lock.
-                let patience = match rand::random_range(0..10) {
-                    0 => SOON,
-                    1 => Duration::from_micros(rand::random_range(0..200_000)),
-                    _ => Duration::from_micros(rand::random_range(0..4_000)),
-                };
+                let patience = some_patience();
                 let answer = match rand::random_range(0..3) {
                     0 => timeout(patience, lock.lock()).await,
                     1 => timeout(patience, rw.read()).await,
