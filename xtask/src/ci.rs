@@ -11,7 +11,7 @@ use crate::{
     api, compose, deny, docs, examples, folder, length,
     members::{Member, members},
     package,
-    run::{cargo, output, root, step, target},
+    run::{built, cargo, output, root, step, target},
     test,
 };
 
@@ -48,9 +48,13 @@ pub(crate) fn run() -> Result<()> {
     documentation()?;
     api::run(api::Purpose::CompareIfPossible)?;
     examples()?;
+    // The remaining steps share these programs.
+    let locked = [test::LOCKED.to_owned()];
+    test::build(&locked)?;
+    inventory()?;
     command_line()?;
     compose::check()?;
-    test::run(test::Tier::Everyday, &[test::LOCKED.to_owned()])
+    test::run(test::Tier::Everyday, &locked)
 }
 
 fn lints(members: &[Member]) -> Result<()> {
@@ -101,10 +105,7 @@ fn documentation() -> Result<()> {
 /// Checks the parts of the command line's packages: completions, and the manual. If there is a
 /// `man`, it must find no fault in the manual.
 fn command_line() -> Result<()> {
-    let lockkit = |arguments: &[&str]| {
-        let run = ["run", "--quiet", "--locked", "-p", "lockkit-cli", "--bin", "lockkit", "--"];
-        output(cargo(&run).args(arguments))
-    };
+    let lockkit = |arguments: &[&str]| output(built("lockkit").args(arguments));
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         ensure!(
             lockkit(&["completions", shell])?.contains("history"),
@@ -140,14 +141,15 @@ fn examples() -> Result<()> {
             &mut cargo(&["run", "--locked", "--features", EXAMPLES, "--example", &name]),
         )?;
     }
-    // This example needs SQLite. It is a separate package, so that no other example waits for
-    // SQLite.
-    let inventory =
-        ["run", "--locked", "--package", "lockkit-example-service", "--example", "inventory"];
-    step("example inventory", &mut cargo(&inventory))?;
     two_quickstarts()?;
     // A new user runs the quickstart like this.
     step("quickstart", &mut cargo(&["run", "--locked", "--example", "quickstart"]))
+}
+
+/// Runs the example that needs SQLite. It is in a separate package, so that no other example waits
+/// for SQLite.
+fn inventory() -> Result<()> {
+    step("example inventory", &mut built("examples/inventory"))
 }
 
 /// Runs two processes at once on the locks of one folder. No two grants may have the same token.

@@ -39,6 +39,13 @@ fn is_of_a_package(variable: &OsStr) -> bool {
     name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
 }
 
+/// A program that cargo has built: `lockkit`, or `examples/` and the name of an example.
+pub(crate) fn built(name: &str) -> Command {
+    let mut command = Command::new(target().join("debug").join(name));
+    command.current_dir(root());
+    command
+}
+
 /// Runs a command silently, and returns its standard output.
 ///
 /// # Errors

@@ -80,6 +80,14 @@ pub(crate) fn run(tier: Tier, arguments: &[String]) -> Result<()> {
     report.end()
 }
 
+/// Builds all test programs, and with them all binaries and examples, with every feature.
+///
+/// # Errors
+/// The build fails.
+pub(crate) fn build(arguments: &[String]) -> Result<()> {
+    programs::build(arguments).map(drop)
+}
+
 fn run_once(tier: Tier, arguments: &[String]) -> Result<Report> {
     let mut report = Report::default();
     if is_chosen(arguments) {
@@ -120,7 +128,7 @@ pub(crate) fn stress(times: u32, arguments: &[String]) -> Result<()> {
     install_servers(is_chosen(arguments))?.warn();
     if !is_chosen(arguments) {
         // This comes before the load begins, because a slow compiler proves nothing.
-        programs::build(arguments)?;
+        build(arguments)?;
     }
     let load = load::Load::begin(&target())?;
     let mut summary = String::new();
