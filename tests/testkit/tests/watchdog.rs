@@ -8,10 +8,14 @@ use std::{
 };
 
 use lockkit_fixture::is_alive;
+use tempfile::TempDir;
 
 #[test]
 fn a_server_dies_when_its_holder_is_killed() {
+    // A killed holder can't remove the server's folder.
+    let folder = TempDir::new().unwrap();
     let mut holder = Command::new(env!("CARGO_BIN_EXE_lockkit-test-redis"))
+        .env("TMPDIR", folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -22,7 +22,12 @@ const THOROUGH: [(&str, &str); 13] = [
 /// Tests of the thorough tier in everyday programs, by package, program and parts of their names.
 /// They are topologies, variants of a store, long storms, and MySQL if MariaDB tests the same
 /// statements.
-const THOROUGH_PARTS: [(&str, &str, &[&str]); 7] = [
+const THOROUGH_PARTS: [(&str, &str, &[&str]); 8] = [
+    (
+        "lockkit-bench",
+        "lockkit_bench",
+        &["a_pair_behind_sentinels", "a_pair_on_a_cluster", "topologies_of_redis"],
+    ),
     (
         "lockkit-fixture",
         "lockkit_fixture",
