@@ -158,11 +158,15 @@ async fn c5_a_finished_slot_whose_reply_is_lost_is_done(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let once = host(&env, &locker, "host a");
     let healthy = host(&env, &env.locker().await, "host b");
+    let (tell, told) = oneshot::channel();
     let work = once.run(5, async |hold, _| {
         link.set(Faults::LOST_REPLIES);
+        let _ = tell.send(());
         Ok::<_, Infallible>(hold.fencing_token())
     });
     let recovers = async {
+        // The store may be slow until then, and a fault that begins after the repair never ends.
+        within(soon(), "the work", told).await.expect("the work begins");
         let finished = async {
             while healthy.last().await.unwrap().is_none_or(|run| run.finished.is_none()) {
                 step().await;
