@@ -52,6 +52,7 @@ pub(crate) fn run() -> Result<()> {
     let locked = [test::LOCKED.to_owned()];
     test::build(&locked)?;
     inventory()?;
+    two_quickstarts()?;
     command_line()?;
     compose::check()?;
     test::run(test::Tier::Everyday, &locked)
@@ -82,7 +83,9 @@ fn lints(members: &[Member]) -> Result<()> {
             lint_alone(member, Some(&tls.join(",")))?;
         }
     }
-    Ok(())
+    // `cargo install` builds the command line alone.
+    let installed = ["clippy", "--locked", "-p", "lockkit-cli", "--bin", "lockkit"];
+    step("lints, lockkit-cli alone", cargo(&installed).args(["--", "-D", "warnings"]))
 }
 
 fn lint_alone(member: &Member, feature: Option<&str>) -> Result<()> {
@@ -141,7 +144,6 @@ fn examples() -> Result<()> {
             &mut cargo(&["run", "--locked", "--features", EXAMPLES, "--example", &name]),
         )?;
     }
-    two_quickstarts()?;
     // A new user runs the quickstart like this.
     step("quickstart", &mut cargo(&["run", "--locked", "--example", "quickstart"]))
 }
@@ -154,12 +156,10 @@ fn inventory() -> Result<()> {
 
 /// Runs two processes at once on the locks of one folder. No two grants may have the same token.
 fn two_quickstarts() -> Result<()> {
-    const RUN: [&str; 7] =
-        ["run", "--quiet", "--locked", "--features", "file,metrics", "--example", "quickstart"];
     let folder = target().join("quickstart-locks");
     folder::remove(&folder)?;
     let url = format!("file://{}", folder.display());
-    let start = || cargo(&RUN).args(["--", &url]).stdout(Stdio::piped()).spawn();
+    let start = || built("examples/quickstart").arg(&url).stdout(Stdio::piped()).spawn();
     let both = [start()?, start()?];
     let mut tokens = Vec::new();
     for one in both {
