@@ -3,9 +3,11 @@
 use super::programs::Program;
 
 /// Programs of the thorough tier, by package and name. They are topologies of several servers,
-/// storms and models. Some repeat tests of the everyday tier on other servers.
-const THOROUGH: [(&str, &str); 13] = [
+/// storms, models, and a variant of MySQL's locks. Some repeat tests of the everyday tier on other
+/// servers.
+const THOROUGH: [(&str, &str); 14] = [
     ("lockkit-conformance", "self_test"),
+    ("lockkit-mysql", "pessimistic"),
     ("lockkit-redis", "model"),
     ("lockkit-redis", "topology"),
     ("lockkit-stores", "crowd"),
@@ -22,7 +24,7 @@ const THOROUGH: [(&str, &str); 13] = [
 /// Tests of the thorough tier in everyday programs, by package, program and parts of their names.
 /// They are topologies, variants of a store, long storms, and MySQL if MariaDB tests the same
 /// statements.
-const THOROUGH_PARTS: [(&str, &str, &[&str]); 8] = [
+const THOROUGH_PARTS: [(&str, &str, &[&str]); 7] = [
     (
         "lockkit-bench",
         "lockkit_bench",
@@ -36,7 +38,6 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 8] = [
     ("lockkit-fixture", "sql", &["mysql::"]),
     ("lockkit-mysql", "lockkit_mysql", &["galera", "::mysql"]),
     ("lockkit-mysql", "mysql", &["galera::", "mysql::"]),
-    ("lockkit-mysql", "pessimistic", &["mysql::"]),
     (
         "lockkit-stores",
         "conformance",
