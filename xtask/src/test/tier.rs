@@ -3,9 +3,10 @@
 use super::programs::Program;
 
 /// Programs of the thorough tier, by package and name. They are topologies of several servers,
-/// storms, models, and a variant of MySQL's locks. Some repeat tests of the everyday tier on other
-/// servers.
-const THOROUGH: [(&str, &str); 14] = [
+/// storms, models, rivals in benchmarks, and a variant of MySQL's locks. Some repeat tests of the
+/// everyday tier on other servers.
+const THOROUGH: [(&str, &str); 15] = [
+    ("lockkit-bench", "rivals"),
     ("lockkit-conformance", "self_test"),
     ("lockkit-mysql", "pessimistic"),
     ("lockkit-redis", "model"),
@@ -22,14 +23,10 @@ const THOROUGH: [(&str, &str); 14] = [
     ("lockkit-zk", "ensemble"),
 ];
 /// Tests of the thorough tier in everyday programs, by package, program and parts of their names.
-/// They are topologies, variants of a store, long storms, and MySQL if MariaDB tests the same
-/// statements.
+/// They are topologies, variants of a store, long storms, the benchmark's rivals, and MySQL if
+/// MariaDB tests the same statements.
 const THOROUGH_PARTS: [(&str, &str, &[&str]); 7] = [
-    (
-        "lockkit-bench",
-        "lockkit_bench",
-        &["a_pair_behind_sentinels", "a_pair_on_a_cluster", "topologies_of_redis"],
-    ),
+    ("lockkit-bench", "lockkit_bench", &["floor::", "server::"]),
     (
         "lockkit-fixture",
         "lockkit_fixture",
