@@ -22,7 +22,8 @@ fn c9_on_files_another_replica_migrates_after_a_kill_and_none_starts_with_the_ol
 fn c9_on_redis_another_replica_migrates_after_a_kill_and_none_starts_with_the_old_schema() {
     let folder = TempDir::new().unwrap();
     let redis = RedisServer::start().unwrap();
-    one_migrates(&format!("{}?ttl=10s", redis.url()), &folder);
+    // A busy machine may need longer than the default to connect.
+    one_migrates(&format!("{}?ttl=10s&connect_timeout=30s", redis.url()), &folder);
 }
 
 /// Catches a replica that starts with the old schema, a migration that is applied twice, and one

@@ -43,17 +43,17 @@ pub(crate) fn beating(place: &Place) -> Running {
     Running::start(command)
 }
 
-/// A grant lasts for what is left of the session, which is 10 s by default. Before each renewal,
-/// two fifths are left. The default grace is shorter.
+/// A grant lasts for what is left of the session. Before each renewal, two fifths of the session
+/// timeout are left. The grace is a third of it, as by default with a shorter session.
 #[cfg(feature = "zk")]
 fn outlives() -> Result<(), Failed> {
     let _no_crowd = CROWD.read();
-    // The longest session is twenty ticks. A machine may stall for a part of a short one.
-    let options =
-        lockkit_fixture::ZooKeeperOptions::default().with_tick(Duration::from_millis(500));
-    let server = lockkit_fixture::ZooKeeperServer::start_with(options)?;
-    let mut command = bare(["run", "job", "sleep", "7"]);
-    command.env("LOCKKIT_URL", format!("zk://{}/", server.addr()));
+    // The longest session is twenty ticks. A short one would end if the machine stalled.
+    let options = lockkit_fixture::ZooKeeperOptions::default().with_tick(Duration::from_secs(3));
+    let mut server = lockkit_fixture::ZooKeeperServer::start_with(options)?;
+    server.never_stall();
+    let mut command = bare(["run", "--ttl=60s", "--grace=20s", "job", "sleep", "38"]);
+    command.env("LOCKKIT_URL", format!("zk://{}/?session_timeout=60s", server.addr()));
     let output = run(command);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     Ok(())

@@ -265,7 +265,7 @@ impl Shared {
             nodes: Mutex::default(),
             cleanups: Mutex::default(),
             open_requests: AtomicUsize::new(0),
-            unanswered: Mutex::default(),
+            unanswered: Mutex::new(UnansweredRequests::new(timeout)),
             closing: AtomicBool::new(false),
             work: Notify::new(),
         }

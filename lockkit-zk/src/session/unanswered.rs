@@ -17,13 +17,18 @@ use super::CleanupTask;
 /// A server gives up its leader after `syncLimit` ticks, 10 s by default. It then drops the
 /// requests that it has not forwarded. Clients cannot read the setting.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The pause before the first look, and the longest pause before another one.
-const PAUSES: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(200)..=Duration::from_secs(5);
+/// The pause before the first look.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause before another look. With a short session timeout it is shorter, so that a
+/// late node is gone within the lease (C5).
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The requests that got no answer and whose node was not found, by the folder of the node.
-#[derive(Debug, Default)]
-pub(super) struct UnansweredRequests(HashMap<String, FolderRequests>);
+#[derive(Debug)]
+pub(super) struct UnansweredRequests {
+    by_folder: HashMap<String, FolderRequests>,
+    longest_pause: Duration,
+}
 
 #[derive(Debug)]
 struct FolderRequests {
@@ -33,12 +38,17 @@ struct FolderRequests {
 }
 
 impl UnansweredRequests {
+    /// For a session with this timeout.
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { by_folder: HashMap::new(), longest_pause: LONGEST_PAUSE.min(timeout / 2) }
+    }
+
     pub(super) fn add(&mut self, cleanup: CleanupTask) {
         let now = Clock::Boot.now();
-        let due = now.after(*PAUSES.start());
-        let pause = *PAUSES.start();
+        let due = now.after(FIRST_PAUSE);
+        let pause = FIRST_PAUSE;
         let folder = cleanup.folder().to_owned();
-        let requests = self.0.entry(folder).or_insert_with(|| FolderRequests {
+        let requests = self.by_folder.entry(folder).or_insert_with(|| FolderRequests {
             cleanups: Vec::new(),
             due,
             pause,
@@ -50,32 +60,33 @@ impl UnansweredRequests {
     /// Returns a folder to look into now. The folder is due again after twice the pause.
     pub(super) fn next(&mut self) -> Option<String> {
         let now = Clock::Boot.now();
-        let (folder, requests) = self.0.iter_mut().find(|(_, requests)| requests.due <= now)?;
-        requests.pause = (requests.pause * 2).min(*PAUSES.end());
+        let (folder, requests) =
+            self.by_folder.iter_mut().find(|(_, requests)| requests.due <= now)?;
+        requests.pause = (requests.pause * 2).min(self.longest_pause);
         requests.due = now.after(requests.pause);
         Some(folder.clone())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.by_folder.is_empty()
     }
 
     /// When the next look is due.
     pub(super) fn due(&self) -> Option<Tick> {
-        self.0.values().map(|requests| requests.due).min()
+        self.by_folder.values().map(|requests| requests.due).min()
     }
 
     /// Removes the requests whose nodes were made after all, and forgets the requests that can no
     /// longer be applied.
     pub(super) fn found(&mut self, folder: &str, children: &[String]) -> Vec<CleanupTask> {
-        let Some(requests) = self.0.get_mut(folder) else { return Vec::new() };
+        let Some(requests) = self.by_folder.get_mut(folder) else { return Vec::new() };
         let now = Clock::Boot.now();
         let made = |(cleanup, _): &mut (CleanupTask, Tick)| cleanup.is_among(children);
         let found: Vec<_> =
             requests.cleanups.extract_if(.., made).map(|(cleanup, _)| cleanup).collect();
         requests.cleanups.retain(|(_, until)| *until > now);
         if requests.cleanups.is_empty() {
-            self.0.remove(folder);
+            self.by_folder.remove(folder);
         }
         found
     }
@@ -124,7 +135,10 @@ mod tests {
         lock(&session.shared.cleanups).extend(cleanups);
         session.shared.work.notify_one();
         let in_doubt = || {
-            lock(&session.shared.unanswered).0.get(FOLDER).map_or(0, |folder| folder.cleanups.len())
+            lock(&session.shared.unanswered)
+                .by_folder
+                .get(FOLDER)
+                .map_or(0, |folder| folder.cleanups.len())
         };
         until("all are in doubt", async || in_doubt() == N).await;
     }
@@ -162,17 +176,17 @@ mod tests {
         becomes_empty(&session).await;
         // A node of another claim stays.
         other.make(&client, b"", Acls::anyone_all()).await.unwrap();
-        tokio::time::sleep(*PAUSES.start() * 5).await;
+        tokio::time::sleep(FIRST_PAUSE * 5).await;
         assert_eq!(client.list_children(FOLDER).await.unwrap().len(), 2);
     }
 
     #[test]
     fn unanswered_requests_of_a_folder_share_their_polls_and_end() {
-        let mut unanswered = UnansweredRequests::default();
+        let mut unanswered = UnansweredRequests::new(Duration::from_secs(4));
         unanswered.add(queue_node("a-lock-"));
         unanswered.add(queue_node("b-lock-"));
         assert_eq!(unanswered.next(), None, "not at once");
-        for requests in unanswered.0.values_mut() {
+        for requests in unanswered.by_folder.values_mut() {
             requests.due = Clock::Boot.now();
         }
         assert_eq!(unanswered.next().as_deref(), Some(FOLDER));
@@ -180,10 +194,25 @@ mod tests {
         let found = unanswered
             .found(FOLDER, &["c-lock-0000000001".to_owned(), "b-lock-0000000002".to_owned()]);
         assert_eq!(found, [queue_node("b-lock-")]);
-        for requests in unanswered.0.values_mut() {
+        for requests in unanswered.by_folder.values_mut() {
             requests.cleanups.iter_mut().for_each(|(_, until)| *until = Clock::Boot.now());
         }
         assert_eq!(unanswered.found(FOLDER, &[]), []);
-        assert!(unanswered.0.is_empty(), "what can't come any more is forgotten");
+        assert!(unanswered.by_folder.is_empty(), "what can't come any more is forgotten");
+    }
+
+    /// Catches looks that are so far apart that a late node outlives a short lease.
+    #[test]
+    fn c5_the_pauses_between_two_looks_stay_below_the_session_timeout() {
+        for (timeout, longest) in [(4, 2), (600, 5)] {
+            let mut unanswered = UnansweredRequests::new(Duration::from_secs(timeout));
+            unanswered.add(queue_node("a-lock-"));
+            for _ in 0..9 {
+                let requests = unanswered.by_folder.get_mut(FOLDER).unwrap();
+                requests.due = Clock::Boot.now();
+                unanswered.next().unwrap();
+            }
+            assert_eq!(unanswered.by_folder[FOLDER].pause, Duration::from_secs(longest));
+        }
     }
 }

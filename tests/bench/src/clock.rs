@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn an_instant_that_has_passed_stays_in_the_past() {
         let ago = instant(nanos() - 500_000_000).elapsed();
-        assert!((Duration::from_millis(490)..Duration::from_secs(2)).contains(&ago), "{ago:?}");
+        assert!((Duration::from_millis(490)..Duration::from_secs(60)).contains(&ago), "{ago:?}");
         assert!(instant(nanos() + 60_000_000_000) > Instant::now() + Duration::from_secs(50));
     }
 }

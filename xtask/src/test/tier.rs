@@ -3,10 +3,11 @@
 use super::programs::Program;
 
 /// Programs of the thorough tier, by package and name. They are topologies of several servers,
-/// storms, models, rivals in benchmarks, and a variant of MySQL's locks. Some repeat tests of the
+/// storms, models, benchmarks, and a variant of MySQL's locks. Some repeat tests of the
 /// everyday tier on other servers.
-const THOROUGH: [(&str, &str); 15] = [
+const THOROUGH: [(&str, &str); 16] = [
     ("lockkit-bench", "rivals"),
+    ("lockkit-bench", "scenarios"),
     ("lockkit-conformance", "self_test"),
     ("lockkit-mysql", "pessimistic"),
     ("lockkit-redis", "model"),
@@ -23,10 +24,10 @@ const THOROUGH: [(&str, &str); 15] = [
     ("lockkit-zk", "ensemble"),
 ];
 /// Tests of the thorough tier in everyday programs, by package, program and parts of their names.
-/// They are topologies, variants of a store, long storms, the benchmark's rivals, and MySQL if
+/// They are topologies, variants of a store, long storms, what a benchmark measures, and MySQL if
 /// MariaDB tests the same statements.
 const THOROUGH_PARTS: [(&str, &str, &[&str]); 7] = [
-    ("lockkit-bench", "lockkit_bench", &["floor::", "server::"]),
+    ("lockkit-bench", "lockkit_bench", &["floor::", "scenario::", "server::"]),
     (
         "lockkit-fixture",
         "lockkit_fixture",

@@ -7,6 +7,7 @@ use super::{
     Rule,
     findings::{Finding, Findings},
     index::{Claim, Index, Place, between, nanos},
+    late,
 };
 use crate::history::{DIRECTOR, Event, Op, Outcome, Refusal};
 
@@ -69,10 +70,14 @@ fn looks(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
     let looks = index.records.iter().enumerate().filter(|(_, record)| record.process != DIRECTOR);
     for (look, record) in looks {
         let Event::Seen { lock, holders, .. } = &record.event else { continue };
-        for op in holders.iter().filter_map(|holder| holder.op) {
+        for holder in holders {
+            let Some(op) = holder.op else { continue };
             let Some(claim) = index.claim(&op) else { continue };
             let Some((from, place, said)) = gone(index, claim) else { continue };
-            if record.at <= from || !told.insert(op) {
+            if record.at <= from || late::may_have(index, claim, holder.token, look) {
+                continue;
+            }
+            if !told.insert(op) {
                 continue;
             }
             let later = between(index.at(place), record.at);

@@ -19,6 +19,7 @@ mod exclusion;
 mod figures;
 mod findings;
 mod index;
+mod late;
 mod leaks;
 mod loss;
 mod register;

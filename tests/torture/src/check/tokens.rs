@@ -7,6 +7,7 @@ use super::{
     Rule,
     findings::{Finding, Findings},
     index::{Claim, Index, Place},
+    late,
 };
 use crate::history::{Event, Lock, Mode, Op};
 
@@ -161,7 +162,9 @@ fn changed(
     findings: &mut Findings<'_, '_>,
 ) {
     let Known { at, place, lock, op, token } = *known;
-    if index.at(granted) < index.at(place) && own != token {
+    let is_late =
+        index.claim(&op).is_some_and(|claim| late::may_have(index, claim, Some(token), place));
+    if index.at(granted) < index.at(place) && own != token && !is_late {
         // A primary that has lost the grant, and still has the place in the queue, grants the lock
         // once more.
         findings.add(Finding {

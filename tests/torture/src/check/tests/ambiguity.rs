@@ -1,7 +1,9 @@
-use super::builder::HistoryBuilder;
+use std::collections::BTreeSet;
+
+use super::builder::{HistoryBuilder, rw_lock};
 use crate::{
     check::Rule,
-    history::{DIRECTOR, Event, Op, Outcome, Refusal},
+    history::{DIRECTOR, Event, Mode, Op, Outcome, Refusal},
 };
 
 /// A request that is refused at 50 ms, and a look at its lock.
@@ -65,6 +67,33 @@ fn c7_a_released_lock_is_free() {
     // The local deadline is before the end of the lease in the store.
     released(Outcome::NotHeld, 1150).is_fine();
     released(Outcome::NotHeld, 1151).breaks(Rule::Ambiguity);
+}
+
+/// A hold with token 7 that is released from 49 to 50 ms, and a look that shows these tokens for it.
+fn shown(tokens: &[u64], look: u64) -> HistoryBuilder {
+    let mut told = HistoryBuilder::new();
+    told.terms.ends_with_links = true;
+    let op = told.of(rw_lock(), Mode::Shared).holder(0, 1, 7);
+    let holders: Vec<_> = tokens.iter().map(|token| (op, *token)).collect();
+    told.early().released(49, op, Outcome::Freed).seen(look, 9, &holders);
+    told
+}
+
+#[test]
+fn c5_a_late_request_of_an_earlier_session_ends_with_that_session() {
+    for token in [6, 8] {
+        shown(&[token], 1101).is_fine();
+        let violations = shown(&[token], 1102).verdict().violations;
+        let rules: BTreeSet<_> = violations.iter().map(|violation| violation.rule).collect();
+        assert_eq!(rules, BTreeSet::from([Rule::Ambiguity, Rule::Tokens]));
+        shown(&[token, 7], 30).is_fine();
+        shown(&[token], 30).breaks(Rule::Tokens);
+    }
+    shown(&[7], 51).breaks(Rule::Ambiguity);
+    // The lease of a claim does not end with its session.
+    let mut told = shown(&[8, 7], 30);
+    told.terms.ends_with_links = false;
+    told.breaks(Rule::Tokens);
 }
 
 #[test]
