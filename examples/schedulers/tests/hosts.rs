@@ -30,8 +30,8 @@ fn one_runs(program: &str) {
 }
 
 /// Kills a host during its tick, and checks what the others do. Returns `false` if the machine was
-/// too busy: the tick had already ended, or the others slept through it and learn only at a later
-/// tick that it was not finished.
+/// too busy. Then the tick had already ended. Or the others missed it, and learn at a later tick
+/// that it was not finished.
 fn a_killed_host_is_followed(program: &str) -> bool {
     let folder = TempDir::new().unwrap();
     let host = || {
