@@ -259,8 +259,9 @@ async fn one_of_64_waiters_looks(flavor: SqlFlavor) {
     // The core polls once a second at most for each waiter, and the answer needs no request to the
     // server.
     assert!(u128::from(looks) <= waited.as_millis() / 25, "{looks} looks in {waited:?}");
-    // The client records twice a second that it waits, also while the tasks begin to ask.
-    let most = u128::from(TASKS) + 1 + begun.elapsed().as_millis() / 400;
+    // The client records twice a second that it waits, also while the tasks begin to ask. A record
+    // skips a row that another statement locks, and is sent again.
+    let most = u128::from(TASKS) + 1 + begun.elapsed().as_millis() / 200;
     assert!(u128::from(after - idle) <= most, "{} writes in {waited:?}", after - idle);
     counter.statements().await;
     let start = Instant::now();
