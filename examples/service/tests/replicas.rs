@@ -39,7 +39,7 @@ fn c9_c4_on_files_another_replica_leads_at_once_after_a_kill() {
 fn c9_c4_on_redis_another_replica_leads_after_the_lease_of_a_killed_leader() {
     let folder = TempDir::new().unwrap();
     let mut redis = RedisServer::start().unwrap();
-    // The lease is as short as a stall.
+    // A stall would take a part of the lease.
     redis.never_stall();
     let took = killed_leader(&format!("{}?ttl={}s&{PATIENT}", redis.url(), TTL.as_secs()), &folder);
     assert!(took < TTL + SLACK, "{took:?}");

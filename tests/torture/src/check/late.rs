@@ -1,6 +1,6 @@
 //! Late requests. If leases belong to sessions or connections, a claim whose session has ended asks
-//! again on the next one. The store may apply its first request after that, because no store checks
-//! a time there. The effect then ends with the first session (C5).
+//! again on the next one. The store may apply its first request after that, because these stores
+//! check no not-after time. The effect then ends with the first session (C5).
 
 use super::index::{Claim, Index, Place};
 use crate::history::Event;
