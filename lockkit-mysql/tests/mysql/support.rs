@@ -14,7 +14,7 @@ use lockkit_core::{
     url::StoreUrl,
 };
 use lockkit_fixture::claims::given_up;
-pub(crate) use lockkit_fixture::claims::{busy, granted, mutex, texts, until};
+pub(crate) use lockkit_fixture::claims::{busy, granted, mutex, persistently, texts, until};
 use lockkit_fixture::{SqlFlavor, SqlServer, claims};
 use lockkit_mysql::{
     Config, MySql,
@@ -239,20 +239,6 @@ pub(crate) async fn next_token(backend: &MySql, name: &str) -> FencingToken {
 /// Fails if `future` takes longer than `limit`.
 pub(crate) async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
     timeout(limit, future).await.unwrap_or_else(|_| panic!("{what} took longer than {limit:?}"))
-}
-
-/// Asks again for as long as the error says that this may help.
-pub(crate) async fn persistently<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> T {
-    let mut answer = None;
-    until("there is an answer", async || {
-        match ask().await {
-            Ok(told) => answer = Some(told),
-            Err(error) => assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}"),
-        }
-        answer.is_some()
-    })
-    .await;
-    answer.unwrap()
 }
 
 /// Drops a request whose reply is lost, once it is applied.

@@ -15,7 +15,9 @@ use lockkit_core::{
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Grant, Mode, Wait},
     url::StoreUrl,
 };
-pub(crate) use lockkit_fixture::claims::{WakeSignal, busy, granted, mutex, texts, until};
+pub(crate) use lockkit_fixture::claims::{
+    WakeSignal, busy, granted, mutex, persistently, texts, until,
+};
 use lockkit_fixture::{ZooKeeperOptions, ZooKeeperServer, claims};
 use lockkit_zk::{
     Config, ZooKeeper,
@@ -267,11 +269,16 @@ pub(crate) fn waiter(backend: &ZooKeeper, name: &str) -> (Box<dyn Claim>, Arc<Wa
 /// test.
 pub(crate) async fn lock(claim: &mut Box<dyn Claim>) -> Grant {
     loop {
-        match claim.attempt(Wait::Queue).await.unwrap() {
-            Attempt::Granted(grant) => return grant,
+        match claim.attempt(Wait::Queue).await {
+            Ok(Attempt::Granted(grant)) => return grant,
             // The store says that it cannot wake the claim.
-            Attempt::Busy { retry_after: Some(pause), .. } => sleep(pause).await,
-            Attempt::Busy { .. } => woken(claim).await,
+            Ok(Attempt::Busy { retry_after: Some(pause), .. }) => sleep(pause).await,
+            Ok(Attempt::Busy { .. }) => woken(claim).await,
+            // A stalled server has not answered in time.
+            Err(error) => {
+                assert!(error.is_temporary(), "{error}");
+                sleep(LOOK_AGAIN).await;
+            }
         }
     }
 }
@@ -279,20 +286,6 @@ pub(crate) async fn lock(claim: &mut Box<dyn Claim>) -> Grant {
 pub(crate) async fn woken(claim: &mut Box<dyn Claim>) {
     let woken = timeout(SOON, claim.changed()).await.is_ok();
     assert!(woken, "nobody woke {claim:?}");
-}
-
-/// Asks again for as long as the error says that this may help.
-pub(crate) async fn persistently<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> T {
-    let answer = timeout(SOON, async {
-        loop {
-            match ask().await {
-                Ok(answer) => return answer,
-                Err(error) => assert!(error.is_temporary(), "{error}"),
-            }
-            sleep(LOOK_AGAIN).await;
-        }
-    });
-    answer.await.expect("no answer")
 }
 
 /// Loses the reply of a request. `meanwhile` ends when the request has been applied.

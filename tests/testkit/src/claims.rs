@@ -110,6 +110,24 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"));
 }
 
+/// Asks again for as long as the error says that this may help. A stalled server may answer too
+/// late.
+///
+/// # Panics
+/// Another error, or there is no answer in time.
+pub async fn persistently<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> T {
+    let mut answer = None;
+    until("there is an answer", async || {
+        match ask().await {
+            Ok(told) => answer = Some(told),
+            Err(error) => assert!(error.is_temporary() || error.is_outcome_unknown(), "{error}"),
+        }
+        answer.is_some()
+    })
+    .await;
+    answer.unwrap()
+}
+
 /// The resource that a lock protects. As the last line of defence it refuses smaller tokens than it
 /// has seen.
 #[derive(Debug, Default)]

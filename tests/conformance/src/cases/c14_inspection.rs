@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     ErrorKind, FencingToken,
-    spi::{LossReason, Released},
+    spi::{LeaseScope, LossReason, Released},
 };
 
 use crate::{
@@ -134,7 +134,11 @@ async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
     let next = within(env.poll(), "the waiter's grant", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
     guard.renew().await.expect_err("C14: renewed what an operator has freed");
-    assert_eq!(at_once("the loss", guard.lost().wait()).await, LossReason::Evicted);
+    let reason = at_once("the loss", guard.lost().wait()).await;
+    // The store ends the connection that carried the lock, and may answer too late to say why.
+    let ended = env.descriptor().lease_scope == LeaseScope::Connection;
+    let is_told = reason == LossReason::Evicted || ended && reason == LossReason::SessionLost;
+    assert!(is_told, "C14: {reason:?}");
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     next.release().await.unwrap();
 }
