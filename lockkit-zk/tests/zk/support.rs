@@ -6,7 +6,7 @@ use std::{
     net::SocketAddr,
     num::NonZeroU32,
     sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lockkit_conformance::proxy::Proxy;
@@ -268,6 +268,7 @@ pub(crate) fn waiter(backend: &ZooKeeper, name: &str) -> (Box<dyn Claim>, Arc<Wa
 /// Attempts until granted. Between attempts, waits only for the store: a lost wake-up fails the
 /// test.
 pub(crate) async fn lock(claim: &mut Box<dyn Claim>) -> Grant {
+    let start = Instant::now();
     loop {
         match claim.attempt(Wait::Queue).await {
             Ok(Attempt::Granted(grant)) => return grant,
@@ -276,7 +277,7 @@ pub(crate) async fn lock(claim: &mut Box<dyn Claim>) -> Grant {
             Ok(Attempt::Busy { .. }) => woken(claim).await,
             // A stalled server has not answered in time.
             Err(error) => {
-                assert!(error.is_temporary(), "{error}");
+                assert!(error.is_temporary() && start.elapsed() < SOON, "{error}");
                 sleep(LOOK_AGAIN).await;
             }
         }
