@@ -56,11 +56,13 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
         ..JobProcesses::default()
     };
     let mut look = Instant::now() + LOOK;
+    let mut kill_at = BootTime::NEVER;
     loop {
-        let kill_at = if orders.is_overdue() { BootTime::NEVER } else { orders.deadline };
         wait(&timer, kill_at, look)?;
         let heard = orders.hear();
         processes.group = orders.group;
+        // If the deadline passes below, during the look, the next wait ends at once.
+        kill_at = orders.deadline;
         match heard {
             Heard::Gone => {
                 kill(
@@ -79,6 +81,8 @@ pub(crate) fn watch(arguments: &WatchdogArguments) -> Result<Exit> {
                     &mut processes,
                     "lockkit is stopped and its lock is about to end, so the watchdog kills its job",
                 );
+                // No process is left. The watchdog makes sure of that at each look.
+                kill_at = BootTime::NEVER;
             }
             Heard::Orders => {}
         }

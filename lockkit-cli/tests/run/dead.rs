@@ -2,8 +2,10 @@
 
 use std::{
     fs,
+    path::Path,
     process::Command,
     sync::RwLock,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -25,6 +27,10 @@ pub(crate) fn trials() -> Vec<Test> {
         ("dead::c9_one_that_is_killed_takes_its_job_with_it", killed),
         ("dead::c9_one_that_is_killed_keeps_its_files_lock_until_its_job_is_gone", killed_on_files),
         ("dead::c3_one_that_is_stopped", stopped),
+        (
+            "dead::c3_a_deadline_that_passes_while_the_watchdog_looks_is_not_missed",
+            stopped_in_a_look,
+        ),
         ("dead::a_watchdog_that_is_killed_is_replaced", no_watchdog),
         ("dead::a_watchdog_that_is_gone_or_stopped_is_missed_at_once", no_watchdog_for_a_moment),
     ]
@@ -53,7 +59,7 @@ fn killed() -> Result<(), Failed> {
             .unwrap();
     });
     lockkit.end();
-    until("the end of its folder", || (!std::path::Path::new(file.trim()).exists()).then_some(()));
+    until("the end of its folder", || (!Path::new(file.trim()).exists()).then_some(()));
     Ok(())
 }
 
@@ -66,14 +72,7 @@ pub(crate) static CROWD: RwLock<()> = RwLock::new(());
 fn killed_on_files() -> Result<(), Failed> {
     let _crowd = CROWD.write();
     let place = Place::new();
-    // These processes make a look at all processes slow.
-    let idle: Vec<_> = (0..300)
-        .map(|_| {
-            let mut sleep = Command::new("sleep");
-            sleep.arg("600");
-            Running::start(sleep)
-        })
-        .collect();
+    let idle = idle_processes();
     let url = format!("file://{}", place.path("locks").display());
     let runtime = runtime();
     for round in 0..10 {
@@ -122,6 +121,58 @@ fn stopped() -> Result<(), Failed> {
     // The lock is free, too.
     assert_eq!(run(place.lockkit(["run", "-w", "30s", "job", "true"])).status.code(), Some(0));
     Ok(())
+}
+
+/// The test stops the watchdog in a look at all processes, and continues it after the deadline. A
+/// watchdog that then waited for its next look would wait for minutes: a hundred times as long as
+/// this look took.
+fn stopped_in_a_look() -> Result<(), Failed> {
+    let _crowd = CROWD.write();
+    let place = Place::steady();
+    let idle = idle_processes();
+    let mut lockkit = beating(&place);
+    let hearts = Hearts::of(&place);
+    let lockkit_pid = lockkit.pid().as_raw_nonzero().get();
+    let watchdog = until("the watchdog", || watchdog_of(lockkit_pid));
+    lockkit.signal(Signal::STOP);
+    until("that lockkit stands", || (state_of(lockkit_pid) == Some('T')).then_some(()));
+    let watchdog_pid = Pid::from_raw(watchdog).unwrap();
+    loop {
+        assert!(!hearts.are_gone(), "the test saw no look of the watchdog before the deadline");
+        if looks(watchdog) {
+            kill_process(watchdog_pid, Signal::STOP)?;
+            until("that the watchdog stands", || (state_of(watchdog) == Some('T')).then_some(()));
+            if looks(watchdog) {
+                break;
+            }
+            kill_process(watchdog_pid, Signal::CONT)?;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    until("the deadline", || hearts.deadline().filter(|deadline| *deadline <= now()));
+    kill_process(watchdog_pid, Signal::CONT)?;
+    hearts.last_beat();
+    lockkit.signal(Signal::CONT);
+    assert_eq!(lockkit.end().code(), Some(123));
+    drop(idle);
+    Ok(())
+}
+
+/// Whether the watchdog is looking at all processes: it has their folder open.
+fn looks(watchdog: i32) -> bool {
+    let open = fs::read_dir(format!("/proc/{watchdog}/fd")).unwrap();
+    open.filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+        .any(|path| path == Path::new("/proc"))
+}
+
+/// Processes that make a look at all processes slow.
+fn idle_processes() -> Vec<Running> {
+    let idle = |_| {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("600");
+        Running::start(sleep)
+    };
+    (0..300).map(idle).collect()
 }
 
 fn no_watchdog() -> Result<(), Failed> {
