@@ -185,10 +185,11 @@ impl Drop for Unreleased {
     }
 }
 
-/// Until when something that a claim left in the store may live: for one ttl. If the lease was
-/// extended by hand and ends later, until the end of that lease.
-fn lives_until(held: &Held, now: Tick) -> Tick {
-    let ttl = now.after(held.limits().ttl);
+/// Until when something that a claim left in the store may live: for one ttl, its own or that of
+/// the owner to whom it asked to transfer the lock. If the lease was extended by hand and ends
+/// later, until the end of that lease.
+fn lives_until(claim: &LiveClaim, held: &Held, now: Tick) -> Tick {
+    let ttl = now.after(held.limits().ttl.max(claim.successor_ttl()));
     let extended = held.lease_end();
     if extended == Tick::NEVER { ttl } else { ttl.max(extended) }
 }
@@ -227,7 +228,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
         held.pass_on();
         tries += 1;
         let worthwhile = error.is_temporary() || error.is_outcome_unknown();
-        let lapsed = *lapsed.get_or_insert_with(|| lives_until(held, clock.now()));
+        let lapsed = *lapsed.get_or_insert_with(|| lives_until(claim, held, clock.now()));
         if !worthwhile || (tries >= LEAST_TRIES && clock.now() >= lapsed) {
             // The store may have done an earlier request.
             let error = if unknown { error.with_outcome_unknown() } else { error };

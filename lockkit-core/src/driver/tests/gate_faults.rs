@@ -148,6 +148,27 @@ async fn c7_a_transfer_without_an_answer_is_a_release() {
     }
 }
 
+/// The lease of the waiter is longer than that of the holder, and the store is away for a time
+/// between the two.
+#[tokio::test(start_paused = true)]
+async fn c5_an_unanswered_transfer_to_a_longer_lease_is_undone_when_the_store_is_back() {
+    let world = World::transferring();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let mutex = world.mutex_with("a", super::options().with_ttl(TTL * 20));
+    let waiting = tokio::spawn(async move { mutex.lock_timeout(TTL).await });
+    time::sleep(ms(10)).await;
+    world.store.once(Op::Transfer, [Fault::LoseReply]);
+    for op in [Op::Attempt, Op::Release] {
+        world.store.always(op, Fault::Fail(ErrorKind::Unavailable));
+    }
+    assert!(guard.release().await.unwrap_err().is_outcome_unknown());
+    waiting.await.unwrap().unwrap_err();
+    time::sleep(TTL * 5).await;
+    assert_eq!(world.store.holders(), 1, "the store has done the transfer");
+    world.store.heal();
+    world.clean("").await;
+}
+
 /// The seventeenth release lets others go first: it frees the lock, and its answer is lost.
 #[tokio::test(start_paused = true)]
 async fn c7_a_yield_without_an_answer_is_a_release() {
