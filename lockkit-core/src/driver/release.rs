@@ -185,9 +185,9 @@ impl Drop for Unreleased {
     }
 }
 
-/// Until when something that a claim left in the store may live: for one ttl, its own or that of
-/// the owner to whom it asked to transfer the lock. If the lease was extended by hand and ends
-/// later, until the end of that lease.
+/// Until when something that a claim left in the store may live: for one ttl. That is its own or
+/// its successor's, whichever is longer. If the lease was extended by hand and ends later, until
+/// the end of that lease.
 fn lives_until(claim: &LiveClaim, held: &Held, now: Tick) -> Tick {
     let ttl = now.after(held.limits().ttl.max(claim.successor_ttl()));
     let extended = held.lease_end();
