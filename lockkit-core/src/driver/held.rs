@@ -112,6 +112,8 @@ pub(crate) struct Held {
     pub(super) woken: WakeFlag,
     /// How often its release was put back into the agenda.
     pub(crate) comebacks: AtomicU8,
+    /// A release has asked the store to transfer the lock to this claim, and has no answer.
+    pub(super) in_transfer: AtomicBool,
     /// How many renewals in a row had an unknown outcome.
     pub(crate) unknown_renewals: AtomicU8,
     /// True: its timer never returns to the agenda. Changed only under the agenda's lock.
@@ -162,6 +164,7 @@ impl Held {
             listener,
             woken: WakeFlag::new(),
             comebacks: AtomicU8::new(0),
+            in_transfer: AtomicBool::new(false),
             unknown_renewals: AtomicU8::new(0),
             retired: AtomicBool::new(false),
             leaked: AtomicBool::new(false),

@@ -1,6 +1,10 @@
 //! A claim that competes. If its call is dropped midway, it moves to the background task.
 
-use std::{future::poll_fn, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use super::{
     agenda::{Agenda, Attempting, Cleanup},
@@ -71,9 +75,11 @@ impl<'a> PendingClaim<'a> {
 
     /// Marks an error as unknown where the call may still get the lock (C5). That is so while an
     /// earlier attempt may be applied, or an attempt is in flight. It is also so while the store
-    /// may grant a place in the queue that this claim has left there.
+    /// may grant a place in the queue that this claim has left there, or may have transferred the
+    /// lock to it.
     pub(super) fn mark_unknown(&self, error: Error) -> Error {
-        if self.dirty || matches!(self.state, State::Trying(_)) {
+        let may_have_left = self.dirty || self.held.in_transfer.load(Relaxed);
+        if may_have_left || matches!(self.state, State::Trying(_)) {
             return error.with_outcome_unknown();
         }
         error

@@ -124,7 +124,12 @@ impl Unreleased {
         let Some(waiter) = transfer.waiter().map(Arc::clone) else { return outcome };
         let successor = waiter.successor();
         let asked = self.held.locker().clock.now();
-        match claim.transfer(&successor, transfer.policy, self.held.limits().op_timeout).await {
+        waiter.held.in_transfer.store(true, Relaxed);
+        let op_timeout = self.held.limits().op_timeout;
+        let answer = claim.transfer(&successor, transfer.policy, op_timeout).await;
+        let unknown = answer.as_ref().is_err_and(Error::is_outcome_unknown);
+        waiter.held.in_transfer.store(unknown, Relaxed);
+        match answer {
             Ok(Transferred::Granted(grant)) => {
                 if !waiter.promise() {
                     return TransferOutcome::Refused;
@@ -153,7 +158,7 @@ impl Unreleased {
             Err(error) => {
                 let error = self.held.explain(error, "transfer");
                 self.held.observe(|| What::Failed { error: &error });
-                outcome = TransferOutcome::NotDone { unknown: error.is_outcome_unknown() };
+                outcome = TransferOutcome::NotDone { unknown };
             }
         }
         outcome

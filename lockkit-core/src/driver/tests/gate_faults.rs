@@ -162,7 +162,8 @@ async fn c5_an_unanswered_transfer_to_a_longer_lease_is_undone_when_the_store_is
         world.store.always(op, Fault::Fail(ErrorKind::Unavailable));
     }
     assert!(guard.release().await.unwrap_err().is_outcome_unknown());
-    waiting.await.unwrap().unwrap_err();
+    let told = waiting.await.unwrap().unwrap_err();
+    assert!(told.is_outcome_unknown(), "the store granted the lock to the waiter: {told}");
     time::sleep(TTL * 5).await;
     assert_eq!(world.store.holders(), 1, "the store has done the transfer");
     world.store.heal();
