@@ -23,15 +23,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct LiveClaim {
     claim: Box<dyn Claim>,
-    /// The ttl of the owner to whom this claim asked to transfer its lock.
-    successor_ttl: Duration,
     /// Dropped after the claim.
     _life: Life,
 }
 
 impl LiveClaim {
     pub(crate) fn new(claim: Box<dyn Claim>, life: Life) -> Self {
-        Self { claim, successor_ttl: Duration::ZERO, _life: life }
+        Self { claim, _life: life }
     }
 
     pub(crate) async fn attempt(&mut self, wait: Wait, budget: Duration) -> Result<Attempt> {
@@ -70,14 +68,7 @@ impl LiveClaim {
         policy: QueuePolicy,
         budget: Duration,
     ) -> Result<Transferred> {
-        self.successor_ttl = to.ttl;
         bounded(budget, self.claim.transfer(to, policy)).await
-    }
-
-    /// The ttl of the last owner to whom this claim asked to transfer its lock, or zero. After a
-    /// lost answer, that owner may have the lock in the store.
-    pub(crate) fn successor_ttl(&self) -> Duration {
-        self.successor_ttl
     }
 
     /// A panic here means no attachment, and nothing else.

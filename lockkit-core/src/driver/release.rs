@@ -71,12 +71,15 @@ pub(super) struct Unreleased {
     /// `None`: the claim is still in its slot.
     claim: Option<LiveClaim>,
     held: Arc<Held>,
+    /// The ttl of the owner to whom it asked to transfer the lock, or zero. After a lost answer,
+    /// that owner may have the lock in the store.
+    successor_ttl: Duration,
     settled: bool,
 }
 
 impl Unreleased {
     pub(super) fn new(agenda: Arc<Agenda>, claim: Option<LiveClaim>, held: Arc<Held>) -> Self {
-        Self { agenda, claim, held, settled: false }
+        Self { agenda, claim, held, successor_ttl: Duration::ZERO, settled: false }
     }
 
     pub(super) async fn attempt(&mut self, wait: Wait, budget: Duration) -> Result<Attempt> {
@@ -99,10 +102,10 @@ impl Unreleased {
         let outcome = match (transferred, &mut self.claim) {
             (TransferOutcome::Done, _) => Ok(Released::Freed),
             (TransferOutcome::NotDone { unknown }, Some(claim)) => {
-                give_up(claim, &self.held, unknown).await
+                give_up(claim, &self.held, self.successor_ttl, unknown).await
             }
             (TransferOutcome::Refused, Some(claim)) => {
-                give_up(claim, &self.held, false).await.map(|_| Released::Freed)
+                give_up(claim, &self.held, self.successor_ttl, false).await.map(|_| Released::Freed)
             }
             (_, None) => Ok(Released::NotHeld),
         };
@@ -118,11 +121,13 @@ impl Unreleased {
         // A release that was cut off may have asked for a transfer already, so only a release may
         // follow it.
         if self.held.comebacks.load(Relaxed) > 0 {
+            self.successor_ttl = self.held.locker().longest_ttl();
             return outcome;
         }
         let Some(transfer) = self.agenda.gates.transfer(&self.held) else { return outcome };
         let Some(waiter) = transfer.waiter().map(Arc::clone) else { return outcome };
         let successor = waiter.successor();
+        self.successor_ttl = successor.ttl;
         let asked = self.held.locker().clock.now();
         waiter.held.in_transfer.store(true, Relaxed);
         let op_timeout = self.held.limits().op_timeout;
@@ -193,8 +198,8 @@ impl Drop for Unreleased {
 /// Until when something that a claim left in the store may live: for one ttl. That is its own or
 /// its successor's, whichever is longer. If the lease was extended by hand and ends later, until
 /// the end of that lease.
-fn lives_until(claim: &LiveClaim, held: &Held, now: Tick) -> Tick {
-    let ttl = now.after(held.limits().ttl.max(claim.successor_ttl()));
+fn lives_until(held: &Held, successor_ttl: Duration, now: Tick) -> Tick {
+    let ttl = now.after(held.limits().ttl.max(successor_ttl));
     let extended = held.lease_end();
     if extended == Tick::NEVER { ttl } else { ttl.max(extended) }
 }
@@ -205,7 +210,12 @@ fn lives_until(claim: &LiveClaim, held: &Held, now: Tick) -> Tick {
 /// # Errors
 /// The last error of the store. The outcome is then unknown, and the lease or the backend ends the
 /// lock.
-async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Result<Released> {
+async fn give_up(
+    claim: &mut LiveClaim,
+    held: &Held,
+    successor_ttl: Duration,
+    mut unknown: bool,
+) -> Result<Released> {
     let clock = held.locker().clock;
     let mut tries = 0;
     let mut pause = FIRST_PAUSE;
@@ -233,7 +243,7 @@ async fn give_up(claim: &mut LiveClaim, held: &Held, mut unknown: bool) -> Resul
         held.pass_on();
         tries += 1;
         let worthwhile = error.is_temporary() || error.is_outcome_unknown();
-        let lapsed = *lapsed.get_or_insert_with(|| lives_until(claim, held, clock.now()));
+        let lapsed = *lapsed.get_or_insert_with(|| lives_until(held, successor_ttl, clock.now()));
         if !worthwhile || (tries >= LEAST_TRIES && clock.now() >= lapsed) {
             // The store may have done an earlier request.
             let error = if unknown { error.with_outcome_unknown() } else { error };

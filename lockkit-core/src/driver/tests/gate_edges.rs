@@ -267,6 +267,32 @@ fn c5_a_transfer_that_was_cut_off_is_followed_by_a_release_only() {
     assert_eq!(world.store.holders(), 0);
 }
 
+/// The rest of that release does not know to whom it asked to transfer the lock.
+#[tokio::test(start_paused = true)]
+async fn c5_a_transfer_to_a_longer_lease_that_was_cut_off_is_undone_when_the_store_is_back() {
+    let world = World::transferring();
+    let mutex = world.mutex("a");
+    let checked = checked(options());
+    let request = Request { gated: true, ..world.request(&mutex, &checked) };
+    let held = acquire(request, Bound::Forever).await.unwrap().unwrap();
+    let longer = world.mutex_with("a", options().with_ttl(TTL * 20));
+    let waiting = tokio::spawn(async move { longer.lock_timeout(TTL).await });
+    time::sleep(ms(10)).await;
+    world.store.once(Op::Transfer, [Fault::HangAfter]);
+    for op in [Op::Attempt, Op::Release] {
+        world.store.always(op, Fault::Fail(ErrorKind::Unavailable));
+    }
+    world.agenda().retire(&held, None);
+    time::timeout(ms(10), release_held(world.agenda(), held)).await.unwrap_err();
+    let told = waiting.await.unwrap().unwrap_err();
+    assert!(told.is_outcome_unknown(), "the store granted the lock to the waiter: {told}");
+    time::sleep(TTL * 5).await;
+    assert_eq!(world.store.holders(), 1, "the store has done the transfer");
+    world.store.heal();
+    drop(mutex);
+    world.clean("").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wake_up_takes_no_lock_from_its_new_holder() {
     let world = World::transferring();
