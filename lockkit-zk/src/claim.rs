@@ -114,7 +114,9 @@ impl QueueClaim {
             None => {
                 let _request = session.batches().begin();
                 let into = (self.spec.name.kind(), &*folder);
-                folder::send_into(&place, &client, config, self.pool.folders(), into).await?
+                folder::send_into(&place, &client, config, self.pool.folders(), into)
+                    .await
+                    .inspect_err(|_| claim_node.settled())?
             }
         };
         let created = match answer {
@@ -131,6 +133,27 @@ impl QueueClaim {
             Ok(children) => Ok(Some(children)),
             Err(error) => Err(session.failed(error, Phase::Write, "listing", &folder)),
         }
+    }
+
+    async fn enter_and_look(&mut self, wait: Wait) -> Result<Attempt> {
+        if wait == Wait::No && self.claim_node.is_none() && self.is_taken().await? {
+            return Ok(Attempt::Busy { queued: false, retry_after: None });
+        }
+        for _ in 0..MOST_STARTS {
+            let children = self.enter().await?;
+            if let Some(attempt) = self.look(children, wait).await? {
+                return Ok(attempt);
+            }
+            if let Some(claim_node) = &self.claim_node {
+                claim_node.mark_gone();
+            }
+        }
+        let reason = format!(
+            "another client deletes lockkit's node in {:?} as soon as lockkit creates it; stop \
+             that client",
+            self.folder()
+        );
+        Err(error::ours(ErrorKind::Unavailable, reason))
     }
 
     /// Checks whether it is our turn, and sets a watch if not. Returns `None` if another client
@@ -303,24 +326,13 @@ impl QueueClaim {
 #[async_trait]
 impl Claim for QueueClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
-        if wait == Wait::No && self.claim_node.is_none() && self.is_taken().await? {
-            return Ok(Attempt::Busy { queued: false, retry_after: None });
-        }
-        for _ in 0..MOST_STARTS {
-            let children = self.enter().await?;
-            if let Some(attempt) = self.look(children, wait).await? {
-                return Ok(attempt);
+        let answer = self.enter_and_look(wait).await;
+        match (answer, &mut self.claim_node) {
+            (Err(error), Some(claim_node)) => {
+                Err(claim_node.complete(error, self.spec.op_timeout).await)
             }
-            if let Some(claim_node) = &self.claim_node {
-                claim_node.mark_gone();
-            }
+            (answer, _) => answer,
         }
-        let reason = format!(
-            "another client deletes lockkit's node in {:?} as soon as lockkit creates it; stop \
-             that client",
-            self.folder()
-        );
-        Err(error::ours(ErrorKind::Unavailable, reason))
     }
 
     fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {

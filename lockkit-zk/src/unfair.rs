@@ -48,6 +48,34 @@ impl UnfairClaim {
         Self { pool, spec, folder, path, claim_node: None, granted: false, watching: None }
     }
 
+    async fn race_or_watch(&mut self, wait: Wait) -> Result<Attempt> {
+        const TAKEN: Attempt = Attempt::Busy { queued: false, retry_after: None };
+        if let Some(granted) = self.earlier().await? {
+            return Ok(granted);
+        }
+        for _ in 0..MOST_RACES {
+            if wait == Wait::No {
+                let session = self.pool.session().await?;
+                session.ready(self.spec.op_timeout).await?;
+                if self.is_taken(&session).await? {
+                    return Ok(TAKEN);
+                }
+            }
+            let reservation = self.pool.reservation(self.node_bytes()).await?;
+            let session = reservation.session();
+            self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
+            session.ready(self.spec.op_timeout).await?;
+            if let Some(granted) = self.race(reservation).await? {
+                return Ok(granted);
+            }
+            if wait == Wait::No || self.watch().await? {
+                return Ok(TAKEN);
+            }
+        }
+        // Other claims win each race.
+        Ok(Attempt::Busy { queued: false, retry_after: Some(Duration::ZERO) })
+    }
+
     /// Returns the grant of an earlier race that was applied, if there is one.
     async fn earlier(&mut self) -> Result<Option<Attempt>> {
         let Some(claim_node) = &mut self.claim_node else { return Ok(None) };
@@ -80,7 +108,8 @@ impl UnfairClaim {
             Request { unfair_node, folder: &self.folder, record, acls: config.acl.acls() };
         let into = (self.spec.name.kind(), self.folder.as_str());
         let children = match folder::send_into(&request, &client, config, self.pool.folders(), into)
-            .await?
+            .await
+            .inspect_err(|_| claim_node.settled())?
         {
             Ok((folder, children)) => {
                 claim_node.granted_by(folder.version);
@@ -110,8 +139,6 @@ impl UnfairClaim {
     /// later sees our node.
     fn grant(&mut self, node_ref: &NodeRef, children: &[String]) -> Result<Attempt> {
         if let Some(stranger) = children.iter().find(|name| !UnfairNode::is_known(name)) {
-            // The session removes the nodes that we made.
-            self.claim_node = None;
             return Err(error::stranger(&self.folder, stranger));
         }
         (self.watching, self.granted) = (None, true);
@@ -163,31 +190,13 @@ impl UnfairClaim {
 #[async_trait]
 impl Claim for UnfairClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
-        const TAKEN: Attempt = Attempt::Busy { queued: false, retry_after: None };
-        if let Some(granted) = self.earlier().await? {
-            return Ok(granted);
+        let answer = self.race_or_watch(wait).await;
+        match (answer, &mut self.claim_node) {
+            (Err(error), Some(claim_node)) => {
+                Err(claim_node.complete(error, self.spec.op_timeout).await)
+            }
+            (answer, _) => answer,
         }
-        for _ in 0..MOST_RACES {
-            if wait == Wait::No {
-                let session = self.pool.session().await?;
-                session.ready(self.spec.op_timeout).await?;
-                if self.is_taken(&session).await? {
-                    return Ok(TAKEN);
-                }
-            }
-            let reservation = self.pool.reservation(self.node_bytes()).await?;
-            let session = reservation.session();
-            self.pool.config().check_ttl(self.spec.ttl, session.timeout())?;
-            session.ready(self.spec.op_timeout).await?;
-            if let Some(granted) = self.race(reservation).await? {
-                return Ok(granted);
-            }
-            if wait == Wait::No || self.watch().await? {
-                return Ok(TAKEN);
-            }
-        }
-        // Other claims win each race.
-        Ok(Attempt::Busy { queued: false, retry_after: Some(Duration::ZERO) })
     }
 
     fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {

@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::FutureExt as _;
 use lockkit_core::{
-    Result,
+    Error, Result,
     spi::{Released, Wake},
 };
 use zookeeper_client::{Client, Error as ZkError};
@@ -175,6 +175,16 @@ impl ClaimNode {
         self.cleanup = None;
         self.node = None;
         self.open_request = None;
+    }
+
+    /// Completes the error of an attempt. If the core will ask again, the claim keeps its place. If
+    /// not, it leaves the queue. The outcome is unknown if a node may be in the tree (C5).
+    pub(crate) async fn complete(&mut self, error: Error, op_timeout: Duration) -> Error {
+        if !error.is_temporary() {
+            // If this fails, the node may be left, and the session removes it later.
+            let _ = self.give_up(op_timeout).await;
+        }
+        if self.cleanup.is_some() { error.with_outcome_unknown() } else { error }
     }
 
     /// Deletes the node.

@@ -114,13 +114,15 @@ async fn c3_a_new_connection_counts_from_before_the_old_one_was_lost() {
 
 /// Heartbeats are refused, and other requests are answered: the session lives without a proof.
 #[tokio::test]
-async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_a_third_left() {
+async fn c5_c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_a_third_left() {
     let bed = Bed::shared();
     let admin = bed.admin().await;
     let zk = bed.connect(&session(24)).await;
     let steady = bed.connect("").await;
     let mut holder = claim(&steady, "a");
-    let mut waiter = claim(&zk, "a");
+    let mut hasty = spec("a");
+    hasty.op_timeout = HELD;
+    let mut waiter = zk.claim(hasty).unwrap();
     let mut own = claim(&zk, "b");
     granted(holder.attempt(Wait::Queue).await);
     granted(own.attempt(Wait::Queue).await);
@@ -138,7 +140,10 @@ async fn c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_
     let mut hasty = spec("c");
     hasty.op_timeout = HELD;
     let refused = zk.claim(hasty).unwrap().attempt(Wait::Queue).await.unwrap_err();
-    for error in [error, refused] {
+    assert!(!refused.is_outcome_unknown(), "{refused}");
+    let in_line = waiter.attempt(Wait::Queue).await.unwrap_err();
+    assert!(in_line.is_outcome_unknown(), "C5: its node is still there: {in_line}");
+    for error in [error, refused, in_line] {
         assert!(error.to_string().contains("prove the session for only "), "{error}");
     }
     let asked = Clock::Boot.now();

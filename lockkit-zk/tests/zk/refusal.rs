@@ -110,21 +110,24 @@ async fn c13_a_ttl_below_the_negotiated_session_timeout_is_refused_and_both_are_
 
 async fn try_permit(zk: &ZooKeeper, limit: u32, wait: Wait) -> Result<(), Error> {
     let mut claim = permits(zk, "a", 1, limit);
-    let outcome = claim.attempt(wait).await.map(drop);
-    // The claim holds nothing if the attempt was refused.
-    let _ = claim.release().await?;
-    outcome
+    claim.attempt(wait).await?;
+    given_up(claim.release()).await;
+    Ok(())
 }
 
 #[tokio::test]
-async fn c13_two_limits_for_one_name_are_refused_with_both_numbers() {
+async fn c5_c13_two_limits_for_one_name_are_refused_with_both_numbers() {
     let bed = Bed::shared();
     let locker = bed.locker("").await;
     let guard = locker.semaphore("a", 3).unwrap().acquire().await.unwrap();
     let zk = bed.connect("").await;
+    let admin = bed.admin().await;
+    let folder = bed.folder(Kind::Semaphore, "a");
     for wait in [Wait::No, Wait::Queue] {
         let error = try_permit(&zk, 2, wait).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
+        assert!(!error.is_outcome_unknown(), "{error}");
+        assert_eq!(admin.children(&folder).await.len(), 1, "C5: only the holder is left");
         assert!(
             error.to_string().contains("limit of 3 permits")
                 && error.to_string().contains("uses 2"),

@@ -181,7 +181,7 @@ async fn c2_a_holder_that_asks_again_after_its_node_was_deleted_gets_no_grant_of
 /// The reverse case: after the prefix was deleted under a locker without queues, clients with
 /// queues come first.
 #[tokio::test]
-async fn c1_no_client_is_granted_beside_an_earlier_queue() {
+async fn c1_c5_no_client_is_granted_beside_an_earlier_queue() {
     let bed = Bed::shared();
     let unfair = bed.connect(QUERY).await;
     let admin = bed.admin().await;
@@ -193,7 +193,8 @@ async fn c1_no_client_is_granted_beside_an_earlier_queue() {
     for wait in [Wait::Queue, Wait::No] {
         let error = claim(&unfair, "a").attempt(wait).await.expect_err("two hold it");
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
-        until("only the queue is left", async || admin.children(&folder).await.len() == 1).await;
+        assert!(!error.is_outcome_unknown(), "{error}");
+        assert_eq!(admin.children(&folder).await.len(), 1, "C5: only the queue is left");
     }
     assert!(matches!(holder.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
     assert_eq!(holder.release().await.unwrap(), Released::Freed);
