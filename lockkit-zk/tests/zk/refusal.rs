@@ -124,7 +124,8 @@ async fn c5_c13_two_limits_for_one_name_are_refused_with_both_numbers() {
     let admin = bed.admin().await;
     let folder = bed.folder(Kind::Semaphore, "a");
     for wait in [Wait::No, Wait::Queue] {
-        let error = try_permit(&zk, 2, wait).await.unwrap_err();
+        let mut claim = permits(&zk, "a", 1, 2);
+        let error = claim.attempt(wait).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidOption);
         assert!(!error.is_outcome_unknown(), "{error}");
         assert_eq!(admin.children(&folder).await.len(), 1, "C5: only the holder is left");
