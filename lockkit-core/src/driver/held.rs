@@ -112,7 +112,8 @@ pub(crate) struct Held {
     pub(super) woken: WakeFlag,
     /// How often its release was put back into the agenda.
     pub(crate) comebacks: AtomicU8,
-    /// A release has asked the store to transfer the lock to this claim, and has no answer.
+    /// A release has asked the store to transfer the lock to this claim, and the store may have done
+    /// so.
     pub(super) in_transfer: AtomicBool,
     /// How many renewals in a row had an unknown outcome.
     pub(crate) unknown_renewals: AtomicU8,

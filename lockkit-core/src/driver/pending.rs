@@ -76,7 +76,7 @@ impl<'a> PendingClaim<'a> {
     /// Marks an error as unknown where the call may still get the lock (C5). That is so while an
     /// earlier attempt may be applied, or an attempt is in flight. It is also so while the store
     /// may grant a place in the queue that this claim has left there. The last case is a transfer
-    /// to this claim that has no answer yet.
+    /// to this claim, unless the store has surely not done it.
     pub(super) fn mark_unknown(&self, error: Error) -> Error {
         let may_have_left = self.dirty || self.held.in_transfer.load(Relaxed);
         if may_have_left || matches!(self.state, State::Trying(_)) {

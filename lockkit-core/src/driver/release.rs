@@ -133,7 +133,8 @@ impl Unreleased {
         let op_timeout = self.held.limits().op_timeout;
         let answer = claim.transfer(&successor, transfer.policy, op_timeout).await;
         let unknown = answer.as_ref().is_err_and(Error::is_outcome_unknown);
-        waiter.held.in_transfer.store(unknown, Relaxed);
+        let may_be_done = unknown || matches!(answer, Ok(Transferred::Granted(_)));
+        waiter.held.in_transfer.store(may_be_done, Relaxed);
         match answer {
             Ok(Transferred::Granted(grant)) => {
                 if !waiter.promise() {

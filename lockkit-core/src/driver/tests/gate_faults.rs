@@ -170,6 +170,30 @@ async fn c5_an_unanswered_transfer_to_a_longer_lease_is_undone_when_the_store_is
     world.clean("").await;
 }
 
+/// The answer of the transfer comes when the waiter asks the store by itself, and the store is away.
+#[tokio::test(start_paused = true)]
+async fn c5_a_transfer_that_comes_too_late_for_its_waiter_leaves_an_unknown_outcome() {
+    let world = World::transferring();
+    let guard = world.mutex("a").lock().await.unwrap();
+    let name = guard.name().clone();
+    let mutex = world.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock_timeout(secs(1)).await });
+    time::sleep(ms(10)).await;
+    world.store.once(Op::Transfer, [Fault::SlowReply(ms(100))]);
+    for op in [Op::Attempt, Op::Release] {
+        world.store.always(op, Fault::DOWN);
+    }
+    let release = tokio::spawn(guard.release());
+    time::sleep(ms(10)).await;
+    world.agenda().gates.open(&name);
+    let told = waiting.await.unwrap().unwrap_err();
+    assert_eq!(world.store.holders(), 1, "the store has done the transfer");
+    assert!(told.is_outcome_unknown(), "the store granted the lock to the waiter: {told}");
+    world.store.heal();
+    release.await.unwrap().unwrap();
+    world.clean("").await;
+}
+
 /// The seventeenth release lets others go first: it frees the lock, and its answer is lost.
 #[tokio::test(start_paused = true)]
 async fn c7_a_yield_without_an_answer_is_a_release() {
