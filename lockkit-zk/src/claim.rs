@@ -135,6 +135,7 @@ impl QueueClaim {
         }
     }
 
+    /// Enters the queue, and looks whether it is our turn.
     async fn enter_and_look(&mut self, wait: Wait) -> Result<Attempt> {
         if wait == Wait::No && self.claim_node.is_none() && self.is_taken().await? {
             return Ok(Attempt::Busy { queued: false, retry_after: None });
@@ -327,12 +328,7 @@ impl QueueClaim {
 impl Claim for QueueClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
         let answer = self.enter_and_look(wait).await;
-        match (answer, &mut self.claim_node) {
-            (Err(error), Some(claim_node)) => {
-                Err(claim_node.complete(error, self.spec.op_timeout).await)
-            }
-            (answer, _) => answer,
-        }
+        ClaimNode::end_attempt(&mut self.claim_node, answer, self.spec.op_timeout).await
     }
 
     fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {

@@ -48,6 +48,7 @@ impl UnfairClaim {
         Self { pool, spec, folder, path, claim_node: None, granted: false, watching: None }
     }
 
+    /// Races for the lock, and watches the holder if another claim has it.
     async fn race_or_watch(&mut self, wait: Wait) -> Result<Attempt> {
         const TAKEN: Attempt = Attempt::Busy { queued: false, retry_after: None };
         if let Some(granted) = self.earlier().await? {
@@ -191,12 +192,7 @@ impl UnfairClaim {
 impl Claim for UnfairClaim {
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt> {
         let answer = self.race_or_watch(wait).await;
-        match (answer, &mut self.claim_node) {
-            (Err(error), Some(claim_node)) => {
-                Err(claim_node.complete(error, self.spec.op_timeout).await)
-            }
-            (answer, _) => answer,
-        }
+        ClaimNode::end_attempt(&mut self.claim_node, answer, self.spec.op_timeout).await
     }
 
     fn known_outcome(&mut self) -> Option<Result<RenewalOutcome>> {

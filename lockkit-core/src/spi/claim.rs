@@ -44,7 +44,7 @@ pub trait Claim: fmt::Debug + Send + 'static {
     ///
     /// # Errors
     /// An error that [is unknown](crate::Error::is_outcome_unknown) if the request may have been
-    /// applied.
+    /// applied. Any other error means that this attempt has left nothing in the store (C5).
     async fn attempt(&mut self, wait: Wait) -> Result<Attempt>;
 
     /// Renews or validates the lease of a grant, for the claim's ttl or for `lease`. The core

@@ -12,7 +12,7 @@ use std::{
 use futures_util::FutureExt as _;
 use lockkit_core::{
     Error, Result,
-    spi::{Released, Wake},
+    spi::{Attempt, Released, Wake},
 };
 use zookeeper_client::{Client, Error as ZkError};
 
@@ -177,14 +177,25 @@ impl ClaimNode {
         self.open_request = None;
     }
 
-    /// Completes the error of an attempt. If the core will ask again, the claim keeps its place. If
-    /// not, it leaves the queue. The outcome is unknown if a node may be in the tree (C5).
-    pub(crate) async fn complete(&mut self, error: Error, op_timeout: Duration) -> Error {
+    /// Ends an attempt. After a temporary error, the core asks again, so the claim keeps its node.
+    /// After any other error, the node is deleted.
+    ///
+    /// # Errors
+    /// The error of the attempt. The outcome is unknown if a node may be in the tree (C5).
+    pub(crate) async fn end_attempt(
+        claim_node: &mut Option<Self>,
+        answer: Result<Attempt>,
+        op_timeout: Duration,
+    ) -> Result<Attempt> {
+        let (Err(error), Some(claim_node)) = (&answer, claim_node) else { return answer };
         if !error.is_temporary() {
             // If this fails, the node may be left, and the session removes it later.
-            let _ = self.give_up(op_timeout).await;
+            let _ = claim_node.give_up(op_timeout).await;
         }
-        if self.cleanup.is_some() { error.with_outcome_unknown() } else { error }
+        if claim_node.cleanup.is_none() {
+            return answer;
+        }
+        answer.map_err(Error::with_outcome_unknown)
     }
 
     /// Deletes the node.
