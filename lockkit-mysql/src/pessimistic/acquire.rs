@@ -39,7 +39,8 @@ impl Store {
     /// `patience`, `None` if another claim has the row now.
     ///
     /// # Errors
-    /// Returns the server's error. Nothing of the attempt remains then.
+    /// The outcome is unknown if the connection broke. Then the server may have locked the row,
+    /// until it notices that.
     ///
     /// # Cancel safety
     /// A call that is dropped midway closes the connection and kills the statement.
@@ -92,7 +93,10 @@ impl Store {
                     (script, row) = (format!("ROLLBACK;{lock}"), ROW + 1);
                 }
                 // The effects of the statement end with the connection, which is not given back.
-                Err(error) => return self.pool.checked(Err(error), Phase::Read, "locking the row"),
+                // But the server may not notice for a while that the connection is gone.
+                Err(error) => {
+                    return self.pool.checked(Err(error), Phase::Write, "locking the row");
+                }
             }
         }
         self.pool.checked(connection.script("ROLLBACK").await, Phase::Read, "unlocking the row")?;
@@ -107,7 +111,8 @@ impl Store {
     ///
     /// # Errors
     /// Returns the server's error, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A
-    /// late request changes nothing, or it only makes the next claim read the token once more.
+    /// late request changes nothing, or it only makes the next claim read the token once more. With
+    /// strict leases, the outcome is unknown if the request got no answer: the lease may be stored.
     pub(super) async fn bump(
         &self,
         key: &Key,
@@ -123,7 +128,7 @@ impl Store {
                 return Ok(());
             }
             if token > 0 {
-                return Err(error::nonsense(what));
+                return Err(error::nonsense(what).with_outcome_unknown());
             }
             // While the row is ours, only its previous holder can have raised the token. When the
             // connection of that holder ends, the server frees the row first, and removes the sign
@@ -154,7 +159,10 @@ impl Store {
             match answer {
                 Err(error) if error::is_race(&error) && races < RACES => races += 1,
                 answer => {
-                    return Ok(self.pool.checked(answer, Phase::Read, "raising the token")?.id);
+                    let is_strict = self.pool.config().strict_lease;
+                    // Without a strict lease, nothing of a grant outlives the lock's connection.
+                    let phase = if is_strict { Phase::Write } else { Phase::Read };
+                    return Ok(self.pool.checked(answer, phase, "raising the token")?.id);
                 }
             }
         }

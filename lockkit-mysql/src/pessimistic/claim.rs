@@ -8,7 +8,9 @@
 //! 4. A renewal is a request on that connection.
 //! 5. A release ends the transaction. If the connection breaks, the server ends it.
 
-use std::{future::pending, sync::Arc, time::Duration};
+mod ask;
+
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
@@ -18,17 +20,14 @@ use lockkit_core::{
         Released, RenewalOutcome, Transferred, Wait,
     },
 };
-use tokio::{
-    sync::Mutex,
-    time::{Instant, sleep, timeout},
-};
+use tokio::{sync::Mutex, time::timeout};
 
 use super::{
     MAX_PATIENCE, MIN_TTL, Store,
     acquire::{Locked, end_of, not_known},
     inspect::is_alive,
     row_lock::{End, PingOutcome, RowLock},
-    sql::{Key, LEAST_OPEN, LONGEST},
+    sql::{Key, LONGEST},
     transaction::LockTransaction,
 };
 use crate::{
@@ -38,12 +37,6 @@ use crate::{
     sql::literal,
     waiting::Place,
 };
-
-/// A shorter wait counts as none, because the server would be asked to end it at once.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-
-/// A lease counts as new while less than one part in so many has passed.
-const YOUNG: u32 = 100;
 
 /// How long it may take to find out why a lock is lost. The loss itself is known already.
 const TELLING: Duration = Duration::from_millis(300);
@@ -73,7 +66,7 @@ enum Stage {
         successor: Option<Arc<Key>>,
         token: u64,
     },
-    /// The transaction ended before the release. It left a strict lease that its holder needs no more.
+    /// There is no transaction any more. It may have left a strict lease that nobody needs.
     Ended {
         successor: Option<Arc<Key>>,
         token: u64,
@@ -100,70 +93,6 @@ impl RowClaim {
         // Longer than any request can take.
         let asking = MAX_PATIENCE + self.spec.op_timeout * 2;
         self.place.as_ref().is_none_or(|place| place.step_up(asking))
-    }
-
-    /// `None` if another owner has the lock, or if the caller is gone.
-    async fn lock(&mut self, wait: Wait) -> Result<Option<Locked>> {
-        let store = &self.store;
-        let spec = &self.spec;
-        let key = &self.key;
-        let started = Instant::now();
-        let patience = match wait {
-            Wait::Block(patience) if patience >= SHORTEST_WAIT => Some(patience),
-            _ => None,
-        };
-        let gone =
-            async { if patience.is_some() { spec.caller.gone().await } else { pending().await } };
-        tokio::pin!(gone);
-        let most = self.patience();
-        let connection = tokio::select! {
-            biased;
-            connection = store.pool.get(patience.map_or(most, |patience| patience.min(most))) => connection?,
-            () = &mut gone => return Ok(None),
-        };
-        let left = patience.map(|patience| patience.saturating_sub(started.elapsed()));
-        let left = left.filter(|left| *left >= SHORTEST_WAIT);
-        let late = async {
-            match left {
-                Some(left) => sleep(left).await,
-                None => pending().await,
-            }
-        };
-        let server = connection.server().clone();
-        // If this statement is dropped, its connection is closed, and the statement is killed on
-        // the server.
-        tokio::select! {
-            biased;
-            locked = store.lock(connection, key, left) => locked,
-            () = late => Ok(None),
-            () = gone => {
-                // Until the statement is gone, it might get the row. The next claim would then wait
-                // for a row that has no owner.
-                let _ = store.pool.end(&server, most).await;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Raises the token and makes the grant. If the call is dropped midway, the row is free again.
-    async fn grant(&mut self, mut hold: RowLock) -> Result<Attempt> {
-        self.store.bump(&self.key, &mut hold, self.patience()).await?;
-        // If the lease has become older during the wait for the row, a new proof is better.
-        let at = match hold.proven() {
-            at if at.until(Clock::Boot.now()) <= self.spec.ttl / YOUNG => at,
-            _ => self.store.prove(&mut hold).await?,
-        };
-        let grant = self.granted(hold.token(), at);
-        let hold = Arc::new(Mutex::new(hold));
-        let transaction = Arc::new(LockTransaction::new(&hold));
-        self.stage = Stage::Held(hold, transaction);
-        // The next waiter may go to the server now, and waits there until this hold ends.
-        self.place = None;
-        Ok(grant)
-    }
-
-    fn granted(&self, token: u64, at: Tick) -> Attempt {
-        Attempt::Granted(Grant::new(FencingToken::new(token), self.lease(at)))
     }
 
     fn lease(&self, at: Tick) -> Lease {
@@ -201,47 +130,6 @@ impl RowClaim {
             self.stage = Stage::Nothing;
         }
         Ok(Released::NotHeld)
-    }
-
-    /// Continues where an earlier attempt stopped. `None` if this attempt has to start at the
-    /// beginning.
-    async fn resume(&mut self) -> Result<Option<Attempt>> {
-        match std::mem::replace(&mut self.stage, Stage::Nothing) {
-            Stage::Nothing => Ok(None),
-            Stage::Held(hold, transaction) => {
-                let life = hold.lock().await.ping().await;
-                let Ok(PingOutcome::Alive { at }) = life else { return Ok(None) };
-                let token = hold.lock().await.token();
-                self.stage = Stage::Held(hold, transaction);
-                Ok(Some(self.granted(token, at)))
-            }
-            Stage::Open(hold, until) => self.wait_out(*hold, until).await,
-            adrift @ Stage::Disconnected { .. } => {
-                self.stage = adrift;
-                self.cut_adrift().await?;
-                Ok(None)
-            }
-            ended @ Stage::Ended { .. } => {
-                self.stage = ended;
-                // The hold has ended, so it does not matter whether the row was still ours.
-                let _ = self.settle(Clock::Boot.now().after(self.patience())).await?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Keeps the row until the lease of a dead holder has ended for sure.
-    async fn wait_out(&mut self, mut hold: RowLock, until: Tick) -> Result<Option<Attempt>> {
-        let left = Clock::Boot.now().until(until);
-        let least_s = if left.is_zero() { 0 } else { LEAST_OPEN };
-        if !hold.set_idle(least_s).await {
-            return Ok(None);
-        }
-        if left.is_zero() {
-            return self.grant(hold).await.map(Some);
-        }
-        self.stage = Stage::Open(Box::new(hold), until);
-        Ok(Some(Attempt::Busy { queued: true, retry_after: Some(left) }))
     }
 
     /// Asks whether the hold is still there, and makes sure that the server keeps it for

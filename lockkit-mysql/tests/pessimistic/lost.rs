@@ -21,6 +21,7 @@ on_both! {
     c10_a_lock_with_a_short_lease_is_kept_by_its_renewals,
     c6_a_claim_that_is_dropped_leaves_no_lock,
     c7_a_release_right_after_a_kill_is_not_held,
+    c5_a_claim_that_may_have_locked_the_row_says_so,
 }
 
 async fn c3_a_killed_connection_is_a_lost_lock(flavor: SqlFlavor) {
@@ -156,4 +157,31 @@ async fn c7_a_release_right_after_a_kill_is_not_held(flavor: SqlFlavor) {
     store.admin.kill(store.admin.thread("a").await).await;
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     granted(store.claim("a").attempt(Wait::No).await);
+}
+
+/// Catches an error that says that nothing is left, although the server has locked the row. It
+/// keeps it until it notices that the connection is gone.
+async fn c5_a_claim_that_may_have_locked_the_row_says_so(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let (mysql, proxy) = store.behind_proxy().await;
+    let mut claim = mysql.claim(spec_for("a", TTL)).unwrap();
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    proxy.set(|toxics| toxics.down.hold = true);
+    let mut asking = claim.attempt(Wait::No);
+    let is_locked = || async {
+        // The server renews that table only if it was not read for so long.
+        tokio::time::sleep(Duration::from_millis(110)).await;
+        store.admin.count("information_schema.INNODB_TRX WHERE trx_rows_locked>0").await == 1
+    };
+    tokio::select! {
+        answer = &mut asking => panic!("{answer:?}"),
+        () = until("the row is locked", is_locked) => {}
+    }
+    proxy.reset_all();
+    let error = asking.await.unwrap_err();
+    assert!(error.is_temporary() && error.is_outcome_unknown(), "{error}");
+    proxy.heal();
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    granted(store.claim("a").attempt(Wait::Block(SOON)).await);
 }

@@ -22,6 +22,8 @@ on_both! {
     c7_a_release_of_a_holder_that_died_ends_its_lease,
     c14_a_release_that_has_to_wait_still_shows_its_holder,
     c1_collecting_garbage_ends_no_lease,
+    c5_a_claim_that_fails_behind_its_raise_says_so_and_leaves_no_lease,
+    c5_another_attempt_of_a_holder_that_died_does_not_wait_for_its_own_lease,
 }
 
 async fn dead(store: &Store) -> Grant {
@@ -194,4 +196,78 @@ async fn c7_a_release_of_a_holder_that_died_ends_its_lease(flavor: SqlFlavor) {
         assert_eq!(holder.release().await.unwrap(), Released::NotHeld);
         granted(store.claim("a").attempt(Wait::No).await);
     }
+}
+
+/// Makes the row of the token, so that the next grant updates it.
+async fn make_token(store: &Store) {
+    let mut claim = store.claim("a");
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+#[derive(Debug, PartialEq)]
+enum Fault {
+    RowLost,
+    NoAnswer,
+    GivenUp,
+}
+
+/// Catches an error that says that nothing is left, although the strict lease is stored. The next
+/// claim would wait until it ends.
+async fn c5_a_claim_that_fails_behind_its_raise_says_so_and_leaves_no_lease(flavor: SqlFlavor) {
+    for fault in [Fault::RowLost, Fault::NoAnswer, Fault::GivenUp] {
+        let store = Store::start_with(flavor, "&strict_lease=true").await;
+        make_token(&store).await;
+        let (mysql, proxy) = store.behind_proxy().await;
+        let mut claim = mysql.claim(spec_for("a", LEASE)).unwrap();
+        store.admin.run("BEGIN").await;
+        store.admin.run("SELECT * FROM lockkit_fence FOR UPDATE").await;
+        let mut asking = claim.attempt(Wait::No);
+        let waits = "information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE %open_us=%'";
+        let is_sent = || async { store.admin.count(waits).await == 1 };
+        tokio::select! {
+            answer = &mut asking => panic!("{answer:?}"),
+            () = until("the raise waits", is_sent) => {}
+        }
+        proxy.set(|toxics| toxics.down.hold = true);
+        store.admin.run("COMMIT").await;
+        let is_raised = || async { open_us(&store.admin).await > 0 };
+        tokio::select! {
+            answer = &mut asking => panic!("{answer:?}"),
+            () = until("the raise is committed", is_raised) => {}
+        }
+        if fault == Fault::RowLost {
+            store.admin.kill(store.admin.thread("a").await).await;
+            // By then the lease is so old that the claim asks the lock's connection once more.
+            tokio::time::sleep(LEASE / 50).await;
+        }
+        if fault == Fault::NoAnswer {
+            proxy.reset_all();
+        }
+        if fault != Fault::GivenUp {
+            proxy.heal();
+            let error = asking.as_mut().await.unwrap_err();
+            assert!(error.is_temporary() && error.is_outcome_unknown(), "{fault:?}: {error}");
+        }
+        drop(asking);
+        proxy.heal();
+        let released = persistently(async || claim.release().await).await;
+        assert_eq!((released, open_us(&store.admin).await), (Released::NotHeld, 0), "{fault:?}");
+    }
+}
+
+async fn open_us(admin: &Admin) -> u64 {
+    admin.ask("SELECT open_us FROM lockkit_fence").await
+}
+
+async fn c5_another_attempt_of_a_holder_that_died_does_not_wait_for_its_own_lease(
+    flavor: SqlFlavor,
+) {
+    let store = Store::start_with(flavor, "&strict_lease=true").await;
+    let mut holder = store.claim("a");
+    let first = granted(holder.attempt(Wait::No).await);
+    store.admin.kill(store.admin.thread("a").await).await;
+    let second = granted(holder.attempt(Wait::No).await);
+    assert!(second.token > first.token);
+    assert_eq!(holder.release().await.unwrap(), Released::Freed);
 }

@@ -1,7 +1,8 @@
 //! A server, a backend on it, and a second client that looks at the tables directly.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
+use lockkit_conformance::proxy::Proxy;
 use lockkit_core::{
     LockOptions, Locker,
     spi::{Backend as _, Claim, ClaimSpec},
@@ -10,7 +11,7 @@ use lockkit_core::{
 use lockkit_fixture::claims;
 pub(crate) use lockkit_fixture::{
     SqlFlavor, SqlServer,
-    claims::{busy, granted, mutex, until},
+    claims::{busy, granted, mutex, persistently, until},
 };
 use lockkit_mysql::{
     Config, MySql,
@@ -63,14 +64,26 @@ impl Store {
         connect(&self.server, &self.query).await
     }
 
+    /// A backend whose way to the server can be disturbed.
+    pub(crate) async fn behind_proxy(&self) -> (MySql, Proxy) {
+        let port = self.server.port();
+        let proxy = Proxy::start((Ipv4Addr::LOCALHOST, port).into()).await.unwrap();
+        let url = self.server.url().replace(&port.to_string(), &proxy.addr().port().to_string());
+        (connect_at(&url, &self.query).await, proxy)
+    }
+
     pub(crate) async fn locker(&self) -> Locker {
         locker(self.another().await)
     }
 }
 
 pub(crate) async fn connect(server: &SqlServer, query: &str) -> MySql {
+    connect_at(&server.url(), query).await
+}
+
+pub(crate) async fn connect_at(url: &str, query: &str) -> MySql {
     // A busy machine may need longer than the default to open a connection.
-    let url = format!("{}?strategy=pessimistic&connect_timeout=20s{query}", server.url());
+    let url = format!("{url}?strategy=pessimistic&connect_timeout=20s{query}");
     MySql::connect(Config::from_url(StoreUrl::parse(&url).unwrap()).unwrap()).await.unwrap()
 }
 
