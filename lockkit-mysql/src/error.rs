@@ -1,6 +1,6 @@
 //! Translates the errors of the driver and the server into lockkit's errors.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, ops::Range, time::Duration};
 
 use lockkit_core::{Error, ErrorKind, FencingToken, Result};
 use mysql_async as my;
@@ -22,6 +22,9 @@ pub(crate) enum Phase {
 /// `KILL` ended the connection.
 const FATAL: [u16; 14] =
     [1040, 1053, 1152, 1153, 1156, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 3169, 4031];
+/// The numbers of a client's own errors. A proxy answers with one when its connection to the server
+/// has broken.
+const OF_CLIENT: Range<u16> = 2000..3000;
 /// The fatal errors with which the server ends a connection by itself: it shuts down, a `KILL`
 /// came, or the connection was idle.
 const FAREWELL: [u16; 3] = [1053, 1927, 4031];
@@ -50,7 +53,9 @@ pub(crate) fn code(error: &my::Error) -> Option<u16> {
 
 /// Whether the connection can't be used any more. A request on it may have been applied.
 pub(crate) fn is_fatal(error: &my::Error) -> bool {
-    code(error).is_none_or(|code| FATAL.contains(&code) || IN_DOUBT.contains(&code))
+    code(error).is_none_or(|code| {
+        FATAL.contains(&code) || OF_CLIENT.contains(&code) || IN_DOUBT.contains(&code)
+    })
 }
 
 /// Whether the server has ended the connection, and the transaction that was open on it. The server
@@ -175,7 +180,7 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         ),
         DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | SAVEPOINT_GONE | 1020
         | 1412 | 1615 => (K::Unavailable, "other transactions used the same row; try again"),
-        code if FATAL.contains(&code) => {
+        code if FATAL.contains(&code) || OF_CLIENT.contains(&code) => {
             (K::Unavailable, "the server closed the connection; try again")
         }
         _ => (K::Unexpected, "no known server gives this answer"),
@@ -300,7 +305,7 @@ mod tests {
         let gone = || my::Error::Driver(my::DriverError::ConnectionClosed);
         assert!(from_mysql(gone(), Phase::Write, "acquiring").is_outcome_unknown());
         assert!(!from_mysql(gone(), Phase::Read, "peeking").is_outcome_unknown());
-        for code in [1927, 1180, 3100] {
+        for code in [1927, 1180, 2006, 2013, 3100] {
             assert!(
                 from_mysql(server(code), Phase::Write, "acquiring").is_outcome_unknown(),
                 "{code}"
@@ -318,6 +323,8 @@ mod tests {
             (1045, K::Authentication),
             (1049, K::InvalidUrl),
             (1040, K::Unavailable),
+            (2013, K::Unavailable),
+            (2061, K::Authentication),
             (1142, K::PermissionDenied),
             (1146, K::WrongType),
             (1054, K::WrongType),

@@ -90,7 +90,7 @@ pub(crate) async fn write(
                 return Ok(Some(Noted::NotHeld));
             }
             Some(0) => {}
-            _ => return Err(error::nonsense("writing the note")),
+            _ => return Err(error::nonsense("writing the note").with_outcome_unknown()),
         }
     }
     Ok(None)

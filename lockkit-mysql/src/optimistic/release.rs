@@ -141,7 +141,10 @@ impl Store {
         let send = |holds| Arc::clone(self).send_releases(sort, holds);
         let (index, request) = self.releases.batches.join(sort, hold, MOST, send);
         match request.await.as_ref() {
-            Ok(outcomes) => outcomes.get(index).copied().ok_or_else(|| error::nonsense(WHAT)),
+            Ok(outcomes) => {
+                let outcome = outcomes.get(index).copied();
+                outcome.ok_or_else(|| error::nonsense(WHAT).with_outcome_unknown())
+            }
             Err(error) => Err(error.copy()),
         }
     }

@@ -84,7 +84,8 @@ impl Store {
                 }
                 answer => {
                     let answer = self.pool.checked(answer, Phase::Write, "acquiring")?;
-                    return answer.ok_or_else(|| error::nonsense("acquiring"));
+                    return answer
+                        .ok_or_else(|| error::nonsense("acquiring").with_outcome_unknown());
                 }
             }
         }
