@@ -323,7 +323,14 @@ impl Claim for RedisClaim {
             return Ok(answer);
         }
         self.in_doubt = true;
-        let answer = self.ask(wait).await?;
+        let was_settled = !self.unanswered.is_any();
+        let answer = match self.ask(wait).await {
+            // The server may have done a part of a batch that it refused.
+            Err(error) if was_settled && self.unanswered.is_any() => {
+                return Err(error.with_outcome_unknown());
+            }
+            answer => answer?,
+        };
         self.in_doubt = false;
         Ok(answer)
     }

@@ -52,10 +52,12 @@ impl Acquired {
         use Value::Int;
         Ok(match reply {
             // The token is the server's time.
-            Int(now) => Self::Granted { now: *now, lease: asked, token: *now },
+            Int(now @ 0..) => Self::Granted { now: *now, lease: asked, token: *now },
             Value::Array(fields) => match **fields {
                 [Int(0), Int(now), Int(ttl)] => Self::Busy { now, ttl },
-                [Int(1), Int(now), Int(lease), Int(token)] => Self::Granted { now, lease, token },
+                [Int(1), Int(now), Int(lease @ 0..), Int(token @ 0..)] => {
+                    Self::Granted { now, lease, token }
+                }
                 [Int(2), Int(now)] => Self::Late { now },
                 [Int(3), Int(now)] => Self::Exhausted { now },
                 [Int(4), Int(now), Int(limit)] => Self::Mismatch { now, limit },
@@ -111,10 +113,12 @@ impl TransferReply {
         use Value::Int;
         Ok(match reply {
             // The token is the server's time.
-            Int(now) => Self::Granted { now: *now, lease: asked, token: *now },
+            Int(now @ 0..) => Self::Granted { now: *now, lease: asked, token: *now },
             Value::Array(fields) => match **fields {
                 [Int(0), Int(now)] => Self::NotHeld { now },
-                [Int(1), Int(now), Int(lease), Int(token)] => Self::Granted { now, lease, token },
+                [Int(1), Int(now), Int(lease @ 0..), Int(token @ 0..)] => {
+                    Self::Granted { now, lease, token }
+                }
                 [Int(2), Int(now)] => Self::Late { now },
                 [Int(3), Int(now)] => Self::Exhausted { now },
                 [Int(4), Int(now)] => Self::Yielded { now },

@@ -61,7 +61,7 @@ impl RedisClaim {
                         sent: answer.sent,
                         server_time: now,
                     };
-                    if self.must_ask_again(&destination.link, wait) {
+                    if self.must_ask_again(&destination.link, wait).await? {
                         continue;
                     }
                     return Ok(self.busy(seen, script::ttl(ttl)));
@@ -122,11 +122,11 @@ impl RedisClaim {
 
     /// Leaves a place in the queue that the server can't serve, and registers a waiter that needs a
     /// message from this server.
+    ///
+    /// # Errors
+    /// The outcome is unknown if the claim may still have that place.
     async fn prepare(&mut self, link: &Link, wait: Wait) -> Result<()> {
-        if self.is_passed_over(link) {
-            // The claim leaves its place there. It held nothing.
-            let _ = self.release().await?;
-        }
+        self.leave_if_passed_over(link).await?;
         // A subscription costs a request, and an attempt at a free lock does not need it.
         if wait == Wait::Queue && (!link.is_sharded() || !link.pushes()) {
             self.register(link);
@@ -135,12 +135,21 @@ impl RedisClaim {
     }
 
     /// True if a busy answer does not count. The claim registers first, or leaves its place.
-    fn must_ask_again(&mut self, link: &Link, wait: Wait) -> bool {
+    async fn must_ask_again(&mut self, link: &Link, wait: Wait) -> Result<bool> {
         if wait == Wait::Queue && self.registration.is_none() {
             self.register(link);
-            return true;
+            return Ok(true);
         }
-        self.is_passed_over(link)
+        self.leave_if_passed_over(link).await
+    }
+
+    /// True if the claim had a place that the server can't serve, and has left it. It held nothing.
+    async fn leave_if_passed_over(&mut self, link: &Link) -> Result<bool> {
+        let is_passed_over = self.is_passed_over(link);
+        if is_passed_over {
+            let _ = self.release().await.map_err(Error::with_outcome_unknown)?;
+        }
+        Ok(is_passed_over)
     }
 
     /// Sends the attempt, and learns the server's time from the answer. Returns `None` if another
@@ -171,11 +180,10 @@ impl RedisClaim {
         reply: RedisResult<T>,
     ) -> Result<Option<T>> {
         let answer = route.arrive(destination, reply, Phase::Write).await;
-        // A script for permits writes with several commands. The user may have the right to the first
-        // one only.
-        let is_halfway = |error: &Error| {
-            self.family == Family::Counted && error.kind() == ErrorKind::PermissionDenied
-        };
+        // A script for permits or for a place in the queue writes with several commands. The user may
+        // have the right to the first one only.
+        let writes_more = self.family == Family::Counted || self.registration.is_some();
+        let is_halfway = |error: &Error| writes_more && error.kind() == ErrorKind::PermissionDenied;
         let answer = answer
             .map_err(|error| if is_halfway(&error) { error.with_outcome_unknown() } else { error });
         let did_nothing = match &answer {

@@ -1,7 +1,8 @@
-//! Tests requests that come late, really or by a wrong idea of the server's time.
+//! Tests claims in states that a server rarely brings about: requests that come late, really or by a
+//! wrong idea of the server's time, and places in the queue that can't be left.
 
 use lockkit_core::{Kind, LockName, OwnerId, spi::Mode};
-use lockkit_fixture::{ClockDirection, RedisServer};
+use lockkit_fixture::{ClockDirection, RedisReply, RedisServer};
 
 use super::*;
 use crate::config::Config;
@@ -75,4 +76,30 @@ async fn c5_a_late_note_is_not_written_and_a_wrong_idea_of_the_servers_time_is_n
         "the late one was written"
     );
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+/// Catches an error that says that nothing is left, although the claim has a place in the queue.
+#[tokio::test]
+async fn c5_a_place_that_could_not_be_left_may_still_be_there() {
+    let (mut claim, server) = claim().await;
+    let link = claim.store.route(0).next().await.unwrap().link;
+    server.ask(["SET", &claim.keys.base, "another"]).unwrap();
+    let queued = claim.attempt(Wait::Queue).await.unwrap();
+    assert!(matches!(queued, Attempt::Busy { queued: true, .. }), "{queued:?}");
+    // The server can't send messages any more, so the claim has to leave its place.
+    link.disable_pushes();
+    claim.in_doubt = true;
+    let places = format!("{}:queue", claim.keys.base);
+    server.ask(["ACL", "SETUSER", "default", "-zrem"]).unwrap();
+    let error = claim.attempt(Wait::Queue).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    server.ask(["ACL", "SETUSER", "default", "+zrem"]).unwrap();
+    assert_eq!(
+        server.ask(["ZCARD", &places]).unwrap(),
+        RedisReply::Integer(1),
+        "the test shows nothing"
+    );
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(server.ask(["ZCARD", &places]).unwrap(), RedisReply::Integer(0));
 }

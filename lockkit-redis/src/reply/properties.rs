@@ -124,9 +124,15 @@ proptest! {
             reply.clone()
         };
         if let Ok(answer) = Acquired::from_reply(&reply, 7) {
+            if let Acquired::Granted { lease, token, .. } = answer {
+                prop_assert!(lease >= 0 && token >= 0, "{:?}", answer);
+            }
             prop_assert_eq!(acquired(answer), in_full.clone());
         }
         if let Ok(answer) = TransferReply::from_reply(&reply, 7) {
+            if let TransferReply::Granted { lease, token, .. } = answer {
+                prop_assert!(lease >= 0 && token >= 0, "{:?}", answer);
+            }
             prop_assert_eq!(transferred(answer), in_full);
         }
         if let Ok(answer) = Written::from_reply(&reply) {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, num::NonZeroU32, sync::atomic::Ordering, time::
 
 use futures_util::{FutureExt as _, future::join_all};
 use lockkit_core::{
-    ErrorKind, Kind, LockName, OwnerId,
+    Error, ErrorKind, Kind, LockName, OwnerId,
     spi::{Attempt, Backend as _, Claim, ClaimSpec, Mode, Released, RenewalOutcome, Wait},
 };
 use lockkit_redis::redis::Script;
@@ -378,9 +378,10 @@ async fn frees_and_refuses(change: &[&str], refusal: ErrorKind) {
     let attempts = join_all(others.iter_mut().map(|claim| claim.attempt(Wait::No)));
     let (released, refused) = tokio::join!(release_all(held), attempts);
     assert_eq!(released, [Released::Freed; CLAIMS / 2]);
-    for answer in refused {
-        assert_eq!(answer.unwrap_err().kind(), refusal);
-    }
+    let errors: Vec<_> = refused.into_iter().map(Result::unwrap_err).collect();
+    assert!(errors.iter().all(|error| error.kind() == refusal), "{errors:?}");
+    // The server does not say which part of a batch it has done.
+    assert!(errors.iter().any(Error::is_outcome_unknown), "{errors:?}");
     assert_only_counter(&store).await;
 }
 

@@ -137,6 +137,23 @@ async fn c13_missing_rights_are_named() {
     }
 }
 
+/// Catches an error that says that nothing is left, although the claim has a place in the queue.
+#[tokio::test]
+async fn c5_a_claim_that_the_server_has_queued_before_it_refused_says_so() {
+    let store = Store::start().await;
+    let _holder = holder(&store, "a").await;
+    let user = ["ACL", "SETUSER", "u", "reset", "on", ">hunter2", "~*", "&*", "+@all", "-pexpire"];
+    store.admin.ask::<()>(&user).await;
+    let redis = connect(&format!("redis://u:hunter2@127.0.0.1:{}/", store.server.port())).await;
+    let mut claim = redis.unwrap().claim(spec("a")).unwrap();
+    let error = claim.attempt(Wait::Queue).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert_eq!(store.admin.ask::<u64>(&["ZCARD", &queue_key("a")]).await, 1, "it shows nothing");
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    assert_eq!(store.admin.ask::<u64>(&["ZCARD", &queue_key("a")]).await, 0);
+}
+
 #[tokio::test]
 async fn c13_a_full_server_is_full_and_still_lets_go() {
     let store = Store::start().await;
