@@ -66,7 +66,7 @@ enum Stage {
         successor: Option<Arc<Key>>,
         token: u64,
     },
-    /// There is no transaction any more. It may have left a strict lease that nobody needs.
+    /// There is no transaction any more. It may have left a strict lease that serves no holder.
     Ended {
         successor: Option<Arc<Key>>,
         token: u64,

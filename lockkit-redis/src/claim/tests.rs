@@ -1,5 +1,5 @@
-//! Tests claims in states that a server rarely brings about: requests that come late, really or by a
-//! wrong idea of the server's time, and places in the queue that can't be left.
+//! Tests claims in states that a server rarely brings about. Requests come late, really or by a wrong
+//! idea of the server's time, or a place in the queue can't be left.
 
 use lockkit_core::{Kind, LockName, OwnerId, spi::Mode};
 use lockkit_fixture::{ClockDirection, RedisReply, RedisServer};
