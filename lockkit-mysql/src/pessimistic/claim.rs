@@ -64,12 +64,11 @@ enum Stage {
         server: Server,
         is_used: bool,
         successor: Option<Arc<Key>>,
-        token: u64,
     },
     /// There is no transaction any more. It may have left a strict lease that serves no holder.
     Ended {
+        server: Server,
         successor: Option<Arc<Key>>,
-        token: u64,
     },
 }
 
@@ -101,14 +100,14 @@ impl RowClaim {
 
     /// Ends what the server may still have of an earlier release.
     async fn cut_adrift(&mut self) -> Result<()> {
-        let Stage::Disconnected { server, is_used, successor, token } = &self.stage else {
+        let Stage::Disconnected { server, is_used, successor } = &self.stage else {
             return Ok(());
         };
         if !self.store.pool.end(server, self.patience()).await? {
             return Err(not_known());
         }
         let is_used = *is_used;
-        self.store.settle(&self.key, successor.as_deref(), *token, self.patience()).await?;
+        self.store.settle(&self.key, successor.as_deref(), server, self.patience()).await?;
         if is_used {
             return Err(not_known());
         }
@@ -122,9 +121,9 @@ impl RowClaim {
     /// The server did not end the lease, which then ends by itself. This returns before `deadline`,
     /// because the core cuts the release off there and takes its outcome for unknown.
     async fn settle(&mut self, deadline: Tick) -> Result<Released> {
-        if let Stage::Ended { successor, token } = &self.stage {
+        if let Stage::Ended { server, successor } = &self.stage {
             let left = Clock::Boot.now().until(deadline);
-            let settling = self.store.settle(&self.key, successor.as_deref(), *token, left);
+            let settling = self.store.settle(&self.key, successor.as_deref(), server, left);
             let settled = timeout(left, settling).await;
             settled.unwrap_or_else(|_| Err(error::ours(ErrorKind::Unavailable, NOT_SETTLED)))?;
             self.stage = Stage::Nothing;
@@ -182,10 +181,10 @@ impl RowClaim {
         let deadline = Clock::Boot.now().after(self.spec.op_timeout * 7 / 8);
         let mut hold = transaction.seize(hold).await;
         let keep = !hold.is_used() || transaction.is_wanted();
-        let token = hold.token();
+        let server = hold.server().clone();
         if !keep {
             // On another connection, because this transaction is rolled back.
-            self.store.settle(&self.key, hold.successor(), token, self.patience()).await?;
+            self.store.settle(&self.key, hold.successor(), &server, self.patience()).await?;
         }
         // A silent connection can't end its transaction. It is killed from another connection
         // instead.
@@ -207,20 +206,15 @@ impl RowClaim {
             End::Unknown => false,
             End::Broken => {
                 let left = Clock::Boot.now().until(deadline);
-                !is_used && self.store.had_gone(hold.server(), left).await
+                !is_used && self.store.had_gone(&server, left).await
             }
         };
         if has_gone {
-            self.stage = Stage::Ended { successor: hold.take_successor(), token };
+            self.stage = Stage::Ended { server, successor: hold.take_successor() };
             drop(hold);
             return self.settle(deadline).await;
         }
-        self.stage = Stage::Disconnected {
-            server: hold.server().clone(),
-            is_used,
-            successor: hold.take_successor(),
-            token,
-        };
+        self.stage = Stage::Disconnected { server, is_used, successor: hold.take_successor() };
         Err(not_known())
     }
 }

@@ -39,6 +39,7 @@ use self::{
 use crate::{
     error::{self, Phase},
     pool::Pool,
+    server::Server,
     strategy::Locking,
     waiting::Waiters,
 };
@@ -85,14 +86,14 @@ impl Store {
         &self,
         key: &Key,
         successor: Option<&Key>,
-        token: u64,
+        server: &Server,
         patience: Duration,
     ) -> Result<()> {
         if !self.pool.config().strict_lease {
             return Ok(());
         }
         let mut side = self.pool.get_side(patience).await?;
-        let settled = side.script(&key.settle(&self.sql, successor, token)).await;
+        let settled = side.script(&key.settle(&self.sql, successor, server)).await;
         self.pool.checked(settled, Phase::Read, "ending the lease").map(drop)
     }
 }

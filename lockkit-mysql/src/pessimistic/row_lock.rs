@@ -347,8 +347,8 @@ impl RowLock {
         let sql = self.sql();
         let successor = self.successor.as_deref();
         let script = match (asks, keep) {
-            (true, _) => self.key.ping_and_commit(sql, successor, self.token),
-            (false, true) => self.key.commit(sql, successor, self.token),
+            (true, _) => self.key.ping_and_commit(sql, successor, &self.server),
+            (false, true) => self.key.commit(sql, successor, &self.server),
             (false, false) => self.key.undo(),
         };
         let Some((_, answer)) = self.put(Question::Finish, script).await else {

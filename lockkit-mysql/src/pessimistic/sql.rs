@@ -288,22 +288,22 @@ impl Key {
         &self,
         sql: &Sql,
         successor: Option<&Self>,
-        token: u64,
+        server: &Server,
     ) -> String {
         let sign = self.sign_name();
         let Sql { fence, strict, .. } = sql;
         let this = &self.this;
         if *strict {
-            return format!("{};{}", self.ping(sql), self.commit(sql, successor, token));
+            return format!("{};{}", self.ping(sql), self.commit(sql, successor, server));
         }
         format!("SELECT fence,owner,RELEASE_LOCK({sign}) FROM {fence} WHERE {this};COMMIT")
     }
 
     /// Frees the row. With strict leases it also ends the lease, so that no claim has to wait for
     /// it.
-    pub(super) fn commit(&self, sql: &Sql, successor: Option<&Self>, token: u64) -> String {
+    pub(super) fn commit(&self, sql: &Sql, successor: Option<&Self>, server: &Server) -> String {
         let settle =
-            if sql.strict { self.settle(sql, successor, token) + ";" } else { String::new() };
+            if sql.strict { self.settle(sql, successor, server) + ";" } else { String::new() };
         format!("{settle}COMMIT;{}", self.reset())
     }
 
@@ -316,15 +316,19 @@ impl Key {
         format!("DO RELEASE_LOCK({})", self.sign_name())
     }
 
-    /// Ends the lease of the grant with this token, so that no claim has to wait for it any more. A
-    /// claim that did not wait may have removed the owner meanwhile, by
-    /// [`note_free`](Self::note_free). The token shows then that there was no later grant.
-    pub(super) fn settle(&self, sql: &Sql, successor: Option<&Self>, token: u64) -> String {
+    /// Ends the lease of the grant on this connection, so that no claim has to wait for it any more.
+    /// A claim that did not wait may have removed the owner meanwhile, by
+    /// [`note_free`](Self::note_free). A late request ends no lease of a later grant, which has
+    /// another connection.
+    pub(super) fn settle(&self, sql: &Sql, successor: Option<&Self>, server: &Server) -> String {
         let owner = literal(self.owner.as_bytes());
         let successor = literal(successor.unwrap_or(self).owner.as_bytes());
+        let (host, started_us) = server.run();
+        let host = literal(host.as_bytes());
+        let thread = server.thread;
         format!(
-            "UPDATE {} SET open_us=0 \
-             WHERE {} AND (owner IN({owner},{successor}) OR owner='' AND fence={token})",
+            "UPDATE {} SET open_us=0 WHERE {} AND owner IN({owner},{successor},'') \
+             AND server={host} AND started_us={started_us} AND thread={thread}",
             sql.fence, self.this
         )
     }

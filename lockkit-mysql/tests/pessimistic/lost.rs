@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{
     ErrorKind, FencingToken, LockOptions,
-    spi::{Backend as _, LossReason, Note, Released, RenewalOutcome, Wait},
+    spi::{Attempt, Backend as _, LossReason, Note, Released, RenewalOutcome, Wait},
     url::StoreUrl,
 };
-use lockkit_fixture::claims::given_up;
+use lockkit_fixture::claims::{self, given_up};
 use lockkit_mysql::{Config, MySql};
 
 use crate::support::*;
@@ -22,6 +22,7 @@ on_both! {
     c6_a_claim_that_is_dropped_leaves_no_lock,
     c7_a_release_right_after_a_kill_is_not_held,
     c5_a_claim_that_may_have_locked_the_row_says_so,
+    c8_a_holder_whose_connection_is_silent_competes_again,
 }
 
 async fn c3_a_killed_connection_is_a_lost_lock(flavor: SqlFlavor) {
@@ -88,9 +89,7 @@ async fn c9_a_holder_that_hangs_is_freed_by_the_server(flavor: SqlFlavor) {
     let mut waiter = store.claim("a");
     let second = tokio::time::timeout(SOON, async {
         loop {
-            if let lockkit_core::spi::Attempt::Granted(grant) =
-                waiter.attempt(Wait::Block(SOON)).await.unwrap()
-            {
+            if let Attempt::Granted(grant) = waiter.attempt(Wait::Block(SOON)).await.unwrap() {
                 return grant;
             }
         }
@@ -184,4 +183,22 @@ async fn c5_a_claim_that_may_have_locked_the_row_says_so(flavor: SqlFlavor) {
     proxy.heal();
     assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
     granted(store.claim("a").attempt(Wait::Block(SOON)).await);
+}
+
+/// Catches an attempt that waits for the same silent connection each time.
+async fn c8_a_holder_whose_connection_is_silent_competes_again(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let (mysql, proxy) = store.behind_proxy().await;
+    let mut claim = mysql.claim(claims::spec("a", TTL, SHORT)).unwrap();
+    granted(claim.attempt(Wait::No).await);
+    proxy.set(|toxics| toxics.down.hold = true);
+    let attempt = tokio::time::timeout(SOON, claim.attempt(Wait::No)).await;
+    let error = attempt.expect("it waits for the silent connection").unwrap_err();
+    assert!(error.is_temporary(), "{error}");
+    proxy.heal();
+    until("it is granted again", async || {
+        matches!(claim.attempt(Wait::No).await, Ok(Attempt::Granted(_)))
+    })
+    .await;
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
 }

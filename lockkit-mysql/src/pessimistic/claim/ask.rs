@@ -8,7 +8,7 @@ use lockkit_core::{
 };
 use tokio::{
     sync::Mutex,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{RowClaim, Stage};
@@ -72,21 +72,16 @@ impl RowClaim {
     /// Raises the token and makes the grant. If the call is dropped midway, the row is free again.
     ///
     /// # Errors
-    /// The outcome is unknown if the strict lease of this claim may be stored. A release ends it.
+    /// The outcome is unknown if the strict lease of this claim may be stored, which a release ends.
+    /// Or the server may have the row lock, until it notices that the connection is gone.
     pub(super) async fn grant(&mut self, mut hold: RowLock) -> Result<Attempt> {
-        self.stage = Stage::Ended { successor: None, token: 0 };
+        self.stage = Stage::Ended { server: hold.server().clone(), successor: None };
         self.store.bump(&self.key, &mut hold, self.patience()).await?;
         let token = hold.token();
-        self.stage = Stage::Ended { successor: None, token };
         // If the lease has become older during the wait for the row, a new proof is better.
         let at = match hold.proven() {
             at if at.until(Clock::Boot.now()) <= self.spec.ttl / YOUNG => at,
-            _ => match self.store.prove(&mut hold).await {
-                Err(error) if self.store.pool.config().strict_lease => {
-                    return Err(error.with_outcome_unknown());
-                }
-                proven => proven?,
-            },
+            _ => self.store.prove(&mut hold).await.map_err(Error::with_outcome_unknown)?,
         };
         let hold = Arc::new(Mutex::new(hold));
         let transaction = Arc::new(LockTransaction::new(&hold));
@@ -117,18 +112,19 @@ impl RowClaim {
         Ok(None)
     }
 
-    /// Answers the same grant again; `None` if there is none any more. If the call is dropped
-    /// midway, the hold is still there.
+    /// Answers the same grant again; `None` if there is none any more, or if its connection does not
+    /// answer. If the call is dropped midway, the hold is still there.
     async fn resume_held(&mut self) -> Option<Attempt> {
         let Stage::Held(hold, _) = &self.stage else { return None };
         let hold = Arc::clone(hold);
         let mut hold = hold.lock().await;
-        let life = hold.ping().await;
-        let token = hold.token();
-        if let Ok(PingOutcome::Alive { at }) = life {
-            return Some(self.granted(token, at));
+        let life = timeout(self.patience(), hold.ping()).await;
+        if let Ok(Ok(PingOutcome::Alive { at })) = life {
+            return Some(self.granted(hold.token(), at));
         }
-        self.stage = Stage::Ended { successor: hold.take_successor(), token };
+        hold.close();
+        let server = hold.server().clone();
+        self.stage = Stage::Ended { server, successor: hold.take_successor() };
         None
     }
 

@@ -9,7 +9,7 @@ use lockkit_core::{
 use lockkit_fixture::{SqlFlavor, mysql_is_there};
 use mysql_async::prelude::Queryable as _;
 
-use super::{OP_TIMEOUT, World, spec};
+use super::{OP_TIMEOUT, World, key, spec};
 use crate::strategy::Locking as _;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -18,6 +18,7 @@ on_each! {
     c7_a_failure_after_the_commit_undoes_no_release,
     c7_a_connection_that_breaks_behind_the_commit_undoes_no_release,
     c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connection_goes_at_once,
+    c1_a_late_end_of_a_lease_ends_no_lease_of_a_later_grant,
 }
 
 /// Catches a release that was committed, and is reported as refused.
@@ -112,5 +113,25 @@ async fn c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connect
         admin.query_drop("ROLLBACK").await.unwrap();
         // An earlier request may have freed the lock.
         assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    }
+}
+
+/// The same owner has got the lock again when the request arrives.
+async fn c1_a_late_end_of_a_lease_ends_no_lease_of_a_later_grant(flavor: SqlFlavor) {
+    let world = World::start_with(flavor, "&strict_lease=true").await;
+    let store = world.store();
+    let key = key();
+    let mut first = world.locked(&key).await.hold;
+    store.bump(&key, &mut first, OP_TIMEOUT).await.unwrap();
+    let server = first.server().clone();
+    world.kill(server.thread).await;
+    let mut second = world.locked(&key).await.hold;
+    store.bump(&key, &mut second, OP_TIMEOUT).await.unwrap();
+    let mut admin = world.admin().await;
+    for (server, is_open) in [(server, true), (second.server().clone(), false)] {
+        store.settle(&key, None, &server, OP_TIMEOUT).await.unwrap();
+        let open_us: Option<u64> =
+            admin.query_first("SELECT open_us FROM lockkit_fence").await.unwrap();
+        assert_eq!(open_us.map(|open_us| open_us > 0), Some(is_open));
     }
 }
