@@ -111,8 +111,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns the server's error, or [`ErrorKind::Unavailable`] if the row was lost meanwhile. A
-    /// late request changes nothing, or it only makes the next claim read the token once more. With
-    /// strict leases, the outcome is unknown if the request got no answer: the lease may be stored.
+    /// late request changes nothing, or it only makes the next claim read the token once more.
     pub(super) async fn bump(
         &self,
         key: &Key,
@@ -128,7 +127,7 @@ impl Store {
                 return Ok(());
             }
             if token > 0 {
-                return Err(error::nonsense(what).with_outcome_unknown());
+                return Err(error::nonsense(what));
             }
             // While the row is ours, only its previous holder can have raised the token. When the
             // connection of that holder ends, the server frees the row first, and removes the sign
@@ -159,10 +158,7 @@ impl Store {
             match answer {
                 Err(error) if error::is_race(&error) && races < RACES => races += 1,
                 answer => {
-                    let is_strict = self.pool.config().strict_lease;
-                    // Without a strict lease, nothing of a grant outlives the lock's connection.
-                    let phase = if is_strict { Phase::Write } else { Phase::Read };
-                    return Ok(self.pool.checked(answer, phase, "raising the token")?.id);
+                    return Ok(self.pool.checked(answer, Phase::Read, "raising the token")?.id);
                 }
             }
         }

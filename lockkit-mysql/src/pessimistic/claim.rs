@@ -103,7 +103,8 @@ impl RowClaim {
         let Stage::Disconnected { server, is_used, successor } = &self.stage else {
             return Ok(());
         };
-        if !self.store.pool.end(server, self.patience()).await? {
+        let ended = self.store.pool.end(server, self.patience()).await;
+        if !ended.map_err(Error::with_outcome_unknown)? {
             return Err(not_known());
         }
         let is_used = *is_used;
@@ -206,7 +207,8 @@ impl RowClaim {
             End::Unknown => false,
             End::Broken => {
                 let left = Clock::Boot.now().until(deadline);
-                !is_used && self.store.had_gone(&server, left).await
+                let had_gone = timeout(left, self.store.had_gone(&server, left));
+                !is_used && had_gone.await.unwrap_or_default()
             }
         };
         if has_gone {

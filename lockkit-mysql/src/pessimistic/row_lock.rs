@@ -170,7 +170,10 @@ impl RowLock {
     /// Ends the transaction without a request. The server rolls it back, because its connection is
     /// closed.
     pub(super) fn close(&mut self) {
-        self.line = Line::Gone;
+        if let Line::Idle(mut checkout) = std::mem::replace(&mut self.line, Line::Gone) {
+            // The connection has the sign, also if its transaction has ended.
+            drop(checkout.give_up());
+        }
     }
 
     /// Asks on the lock's connection whether the transaction is still open, and whose the last

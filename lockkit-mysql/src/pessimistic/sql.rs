@@ -204,12 +204,14 @@ impl Key {
         params
     }
 
-    /// Stores how long the next holder has to wait at least, if this holder dies.
+    /// Stores how long the next holder has to wait at least, if this holder dies. A late request
+    /// changes nothing once the lease was [ended](Self::settle).
     pub(super) fn keep_open(&self, sql: &Sql, lease: Duration) -> String {
         let owner = literal(self.owner.as_bytes());
         let lease_us = lease.as_micros();
         format!(
-            "UPDATE {} SET open_us=GREATEST(open_us,{lease_us}) WHERE {} AND owner={owner}",
+            "UPDATE {} SET open_us=GREATEST(open_us,{lease_us}) \
+             WHERE {} AND owner={owner} AND open_us>0",
             sql.fence, self.this
         )
     }

@@ -429,6 +429,14 @@ async fn no_sign_stays_behind(flavor: SqlFlavor) {
     assert!(!world.is_signed(&holder, thread).await && world.is_signed(&other, thread).await);
     assert_eq!(hold.finish(true).await.unwrap(), End::Done);
     assert!(!world.is_signed(&other, thread).await);
+    // The transaction has ended, and the connection has not.
+    let mut hold = world.locked(&other).await.hold;
+    let thread = hold.server().thread;
+    let mut connection = hold.lend().await.unwrap();
+    connection.script("ROLLBACK").await.unwrap();
+    hold.take_back(connection, Clock::Boot.now());
+    store.prove(&mut hold).await.unwrap_err();
+    world.until_gone(thread).await;
 }
 
 /// The statements are START TRANSACTION, the row with the sign and the last token, and the fence.

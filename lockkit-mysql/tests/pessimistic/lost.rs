@@ -22,6 +22,8 @@ on_both! {
     c6_a_claim_that_is_dropped_leaves_no_lock,
     c7_a_release_right_after_a_kill_is_not_held,
     c5_a_claim_that_may_have_locked_the_row_says_so,
+    c5_a_claim_whose_connections_break_before_its_raise_says_so,
+    c5_c7_a_release_that_can_not_look_for_its_connection_ends_in_time,
     c8_a_holder_whose_connection_is_silent_competes_again,
 }
 
@@ -201,4 +203,45 @@ async fn c8_a_holder_whose_connection_is_silent_competes_again(flavor: SqlFlavor
     })
     .await;
     assert_eq!(claim.release().await.unwrap(), Released::Freed);
+}
+
+/// The row is locked, and the server may keep it until it notices that the connection is gone.
+async fn c5_a_claim_whose_connections_break_before_its_raise_says_so(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let (mysql, proxy) = store.behind_proxy().await;
+    let mut claim = mysql.claim(spec_for("a", TTL)).unwrap();
+    granted(claim.attempt(Wait::No).await);
+    assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    store.admin.run("BEGIN").await;
+    store.admin.run("SELECT * FROM lockkit_fence FOR UPDATE").await;
+    let mut asking = claim.attempt(Wait::No);
+    let waits = "information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE %open_us=%'";
+    tokio::select! {
+        answer = &mut asking => panic!("{answer:?}"),
+        () = until("the raise waits", async || store.admin.count(waits).await == 1) => {}
+    }
+    proxy.reset_all();
+    let error = asking.await.unwrap_err();
+    assert!(error.is_temporary() && error.is_outcome_unknown(), "{error}");
+    store.admin.run("ROLLBACK").await;
+    assert_eq!(claim.release().await.unwrap(), Released::NotHeld);
+    granted(store.claim("a").attempt(Wait::Block(SOON)).await);
+}
+
+/// Catches a release that the core has to cut off. The next one would find the connection gone, and
+/// take that for a loss that came before.
+async fn c5_c7_a_release_that_can_not_look_for_its_connection_ends_in_time(flavor: SqlFlavor) {
+    let store = Store::start(flavor).await;
+    let (mysql, proxy) = store.behind_proxy().await;
+    let mut claim = mysql.claim(claims::spec("a", TTL, SHORT)).unwrap();
+    granted(claim.attempt(Wait::No).await);
+    proxy.set(|toxics| toxics.accept_hole = true);
+    proxy.reset_all();
+    let released = tokio::time::timeout(SHORT, claim.release()).await;
+    let error = released.expect("it does not end in time").unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    proxy.heal();
+    let released = persistently(async || claim.release().await).await;
+    assert_eq!(released, Released::NotHeld);
+    granted(store.claim("a").attempt(Wait::Block(SOON)).await);
 }

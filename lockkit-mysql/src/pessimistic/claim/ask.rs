@@ -72,11 +72,17 @@ impl RowClaim {
     /// Raises the token and makes the grant. If the call is dropped midway, the row is free again.
     ///
     /// # Errors
-    /// The outcome is unknown if the strict lease of this claim may be stored, which a release ends.
-    /// Or the server may have the row lock, until it notices that the connection is gone.
+    /// The outcome is unknown after all but a lasting refusal. The strict lease of this claim may be
+    /// stored, which a release ends. Or the server may keep the row lock, until it notices that the
+    /// connection is gone.
     pub(super) async fn grant(&mut self, mut hold: RowLock) -> Result<Attempt> {
         self.stage = Stage::Ended { server: hold.server().clone(), successor: None };
-        self.store.bump(&self.key, &mut hold, self.patience()).await?;
+        let raised = self.store.bump(&self.key, &mut hold, self.patience()).await;
+        raised.map_err(
+            |error| {
+                if error.is_temporary() { error.with_outcome_unknown() } else { error }
+            },
+        )?;
         let token = hold.token();
         // If the lease has become older during the wait for the row, a new proof is better.
         let at = match hold.proven() {

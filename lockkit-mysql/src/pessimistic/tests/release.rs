@@ -116,7 +116,8 @@ async fn c7_a_release_that_the_server_has_refused_is_unknown_even_if_its_connect
     }
 }
 
-/// The same owner has got the lock again when the request arrives.
+/// The same owner has got the lock again when the request arrives. A late request that extends the
+/// lease comes last.
 async fn c1_a_late_end_of_a_lease_ends_no_lease_of_a_later_grant(flavor: SqlFlavor) {
     let world = World::start_with(flavor, "&strict_lease=true").await;
     let store = world.store();
@@ -134,4 +135,8 @@ async fn c1_a_late_end_of_a_lease_ends_no_lease_of_a_later_grant(flavor: SqlFlav
             admin.query_first("SELECT open_us FROM lockkit_fence").await.unwrap();
         assert_eq!(open_us.map(|open_us| open_us > 0), Some(is_open));
     }
+    admin.query_drop(key.keep_open(&store.sql, LONG)).await.unwrap();
+    let open: Option<u64> =
+        admin.query_first("SELECT open_us FROM lockkit_fence WHERE open_us>0").await.unwrap();
+    assert_eq!(open, None, "the lease that was ended is open again");
 }
