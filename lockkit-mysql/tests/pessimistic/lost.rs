@@ -237,6 +237,8 @@ async fn c5_c7_a_release_that_can_not_look_for_its_connection_ends_in_time(flavo
     granted(claim.attempt(Wait::No).await);
     proxy.set(|toxics| toxics.accept_hole = true);
     proxy.reset_all();
+    // It fails on the other connection of the claim, so that the release has to open one.
+    claim.write_note(&Note::default().next("a")).await.unwrap_err();
     let released = tokio::time::timeout(SHORT, claim.release()).await;
     let error = released.expect("it does not end in time").unwrap_err();
     assert!(error.is_outcome_unknown(), "{error}");
