@@ -436,7 +436,8 @@ async fn no_sign_stays_behind(flavor: SqlFlavor) {
     connection.script("ROLLBACK").await.unwrap();
     hold.take_back(connection, Clock::Boot.now());
     store.prove(&mut hold).await.unwrap_err();
-    world.until_gone(thread).await;
+    let gone = tokio::time::timeout(OP_TIMEOUT, world.until_gone(thread)).await;
+    gone.expect("the connection with the sign is kept");
 }
 
 /// The statements are START TRANSACTION, the row with the sign and the last token, and the fence.
