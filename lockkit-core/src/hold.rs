@@ -171,8 +171,9 @@ impl Hold {
     /// Renews the lease now, once, for `lease` instead of the ttl. Returns how long the hold lasts
     /// without another renewal.
     ///
-    /// It never shortens a lease, so the answer may be more than `lease`. The answer is less than
-    /// `lease` by the margin for drift (C3). It is also less if
+    /// The store never shortens a lease, so the answer may be more than `lease`. The hold may end
+    /// earlier than before only by as long as the request takes, because a lease counts from when
+    /// it was asked for. The answer is less than `lease` by the margin for drift (C3). It is also less if
     /// [`max_hold`](crate::LockOptions::max_hold) or a shutdown that has begun ends the hold
     /// earlier. If the holder dies, the lock stays taken for as long.
     ///

@@ -53,9 +53,12 @@ pub(crate) fn code(error: &my::Error) -> Option<u16> {
 
 /// Whether the connection can't be used any more. A request on it may have been applied.
 pub(crate) fn is_fatal(error: &my::Error) -> bool {
-    code(error).is_none_or(|code| {
-        FATAL.contains(&code) || OF_CLIENT.contains(&code) || IN_DOUBT.contains(&code)
-    })
+    code(error).is_none_or(|code| is_end(code) || IN_DOUBT.contains(&code))
+}
+
+/// Whether this error ends its connection.
+fn is_end(code: u16) -> bool {
+    FATAL.contains(&code) || OF_CLIENT.contains(&code)
 }
 
 /// Whether the server has ended the connection, and the transaction that was open on it. The server
@@ -180,9 +183,7 @@ fn of_server(code: u16) -> (ErrorKind, &'static str) {
         ),
         DEADLOCK | CERTIFICATION | LOCK_WAIT_TIMEOUT | LOCK_NOWAIT | SAVEPOINT_GONE | 1020
         | 1412 | 1615 => (K::Unavailable, "other transactions used the same row; try again"),
-        code if FATAL.contains(&code) || OF_CLIENT.contains(&code) => {
-            (K::Unavailable, "the server closed the connection; try again")
-        }
+        code if is_end(code) => (K::Unavailable, "the server closed the connection; try again"),
         _ => (K::Unexpected, "no known server gives this answer"),
     }
 }

@@ -164,10 +164,9 @@ async fn c7_a_release_right_after_a_kill_is_not_held(flavor: SqlFlavor) {
 /// keeps it until it notices that the connection is gone.
 async fn c5_a_claim_that_may_have_locked_the_row_says_so(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
+    store.make_token().await;
     let (mysql, proxy) = store.behind_proxy().await;
     let mut claim = mysql.claim(spec_for("a", TTL)).unwrap();
-    granted(claim.attempt(Wait::No).await);
-    assert_eq!(claim.release().await.unwrap(), Released::Freed);
     proxy.set(|toxics| toxics.down.hold = true);
     let mut asking = claim.attempt(Wait::No);
     let is_locked = || async {
@@ -175,10 +174,7 @@ async fn c5_a_claim_that_may_have_locked_the_row_says_so(flavor: SqlFlavor) {
         tokio::time::sleep(Duration::from_millis(110)).await;
         store.admin.count("information_schema.INNODB_TRX WHERE trx_rows_locked>0").await == 1
     };
-    tokio::select! {
-        answer = &mut asking => panic!("{answer:?}"),
-        () = until("the row is locked", is_locked) => {}
-    }
+    before_the_answer(&mut asking, "the row is locked", is_locked).await;
     proxy.reset_all();
     let error = asking.await.unwrap_err();
     assert!(error.is_temporary() && error.is_outcome_unknown(), "{error}");
@@ -208,18 +204,15 @@ async fn c8_a_holder_whose_connection_is_silent_competes_again(flavor: SqlFlavor
 /// The row is locked, and the server may keep it until it notices that the connection is gone.
 async fn c5_a_claim_whose_connections_break_before_its_raise_says_so(flavor: SqlFlavor) {
     let store = Store::start(flavor).await;
+    store.make_token().await;
     let (mysql, proxy) = store.behind_proxy().await;
     let mut claim = mysql.claim(spec_for("a", TTL)).unwrap();
-    granted(claim.attempt(Wait::No).await);
-    assert_eq!(claim.release().await.unwrap(), Released::Freed);
     store.admin.run("BEGIN").await;
     store.admin.run("SELECT * FROM lockkit_fence FOR UPDATE").await;
     let mut asking = claim.attempt(Wait::No);
     let waits = "information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE %open_us=%'";
-    tokio::select! {
-        answer = &mut asking => panic!("{answer:?}"),
-        () = until("the raise waits", async || store.admin.count(waits).await == 1) => {}
-    }
+    before_the_answer(&mut asking, "the raise waits", async || store.admin.count(waits).await == 1)
+        .await;
     proxy.reset_all();
     let error = asking.await.unwrap_err();
     assert!(error.is_temporary() && error.is_outcome_unknown(), "{error}");

@@ -198,13 +198,6 @@ async fn c7_a_release_of_a_holder_that_died_ends_its_lease(flavor: SqlFlavor) {
     }
 }
 
-/// Makes the row of the token, so that the next grant updates it.
-async fn make_token(store: &Store) {
-    let mut claim = store.claim("a");
-    granted(claim.attempt(Wait::No).await);
-    assert_eq!(claim.release().await.unwrap(), Released::Freed);
-}
-
 #[derive(Debug, PartialEq)]
 enum Fault {
     RowLost,
@@ -217,7 +210,7 @@ enum Fault {
 async fn c5_a_claim_that_fails_behind_its_raise_says_so_and_leaves_no_lease(flavor: SqlFlavor) {
     for fault in [Fault::RowLost, Fault::NoAnswer, Fault::GivenUp] {
         let store = Store::start_with(flavor, "&strict_lease=true").await;
-        make_token(&store).await;
+        store.make_token().await;
         let (mysql, proxy) = store.behind_proxy().await;
         let mut claim = mysql.claim(spec_for("a", LEASE)).unwrap();
         store.admin.run("BEGIN").await;
@@ -225,17 +218,11 @@ async fn c5_a_claim_that_fails_behind_its_raise_says_so_and_leaves_no_lease(flav
         let mut asking = claim.attempt(Wait::No);
         let waits = "information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE %open_us=%'";
         let is_sent = || async { store.admin.count(waits).await == 1 };
-        tokio::select! {
-            answer = &mut asking => panic!("{answer:?}"),
-            () = until("the raise waits", is_sent) => {}
-        }
+        before_the_answer(&mut asking, "the raise waits", is_sent).await;
         proxy.set(|toxics| toxics.down.hold = true);
         store.admin.run("COMMIT").await;
         let is_raised = || async { open_us(&store.admin).await > 0 };
-        tokio::select! {
-            answer = &mut asking => panic!("{answer:?}"),
-            () = until("the raise is committed", is_raised) => {}
-        }
+        before_the_answer(&mut asking, "the raise is committed", is_raised).await;
         if fault == Fault::RowLost {
             store.admin.kill(store.admin.thread("a").await).await;
             // By then the lease is so old that the claim asks the lock's connection once more.

@@ -5,7 +5,7 @@ use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 use lockkit_conformance::proxy::Proxy;
 use lockkit_core::{
     LockOptions, Locker,
-    spi::{Backend as _, Claim, ClaimSpec},
+    spi::{Backend as _, Claim, ClaimSpec, Released, Wait},
     url::StoreUrl,
 };
 use lockkit_fixture::claims;
@@ -64,6 +64,13 @@ impl Store {
         connect(&self.server, &self.query).await
     }
 
+    /// Makes the rows of a name, so that the next grant updates the token.
+    pub(crate) async fn make_token(&self) {
+        let mut claim = self.claim("a");
+        granted(claim.attempt(Wait::No).await);
+        assert_eq!(claim.release().await.unwrap(), Released::Freed);
+    }
+
     /// A backend whose way to the server can be disturbed.
     pub(crate) async fn behind_proxy(&self) -> (MySql, Proxy) {
         let port = self.server.port();
@@ -74,6 +81,18 @@ impl Store {
 
     pub(crate) async fn locker(&self) -> Locker {
         locker(self.another().await)
+    }
+}
+
+/// Waits until something is so while an attempt is under way.
+pub(crate) async fn before_the_answer<T: std::fmt::Debug>(
+    asking: impl Future<Output = T>,
+    what: &str,
+    is_so: impl AsyncFnMut() -> bool,
+) {
+    tokio::select! {
+        answer = asking => panic!("{answer:?}"),
+        () = until(what, is_so) => {}
     }
 }
 

@@ -77,12 +77,10 @@ impl RowClaim {
     /// connection is gone.
     pub(super) async fn grant(&mut self, mut hold: RowLock) -> Result<Attempt> {
         self.stage = Stage::Ended { server: hold.server().clone(), successor: None };
-        let raised = self.store.bump(&self.key, &mut hold, self.patience()).await;
-        raised.map_err(
-            |error| {
-                if error.is_temporary() { error.with_outcome_unknown() } else { error }
-            },
-        )?;
+        match self.store.bump(&self.key, &mut hold, self.patience()).await {
+            Err(error) if error.is_temporary() => return Err(error.with_outcome_unknown()),
+            raised => raised?,
+        }
         let token = hold.token();
         // If the lease has become older during the wait for the row, a new proof is better.
         let at = match hold.proven() {
