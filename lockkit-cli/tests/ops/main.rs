@@ -9,9 +9,9 @@ mod heart;
 mod look;
 mod once;
 mod outputs;
-#[path = "../run/pace.rs"]
+#[path = "../run/procfs.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]
-mod pace;
+mod procfs;
 mod slots;
 mod stalled;
 mod status;

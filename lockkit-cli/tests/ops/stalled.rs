@@ -19,7 +19,7 @@ use rustix::process::Signal;
 
 use crate::{
     Test, good, json,
-    pace::children,
+    procfs::children,
     support::{PATIENT, Place, Running, run, said, until},
 };
 

@@ -18,7 +18,7 @@ use crate::{
     Test,
     heart::{Hearts, now},
     loss::{TTL, beating},
-    pace::children,
+    procfs::watchdog_of,
     support::{PATIENCE, Place, Running, bare, run, runtime, until},
 };
 
@@ -114,7 +114,7 @@ fn stopped() -> Result<(), Failed> {
     let mut lockkit = beating(&place);
     let hearts = Hearts::of(&place);
     lockkit.signal(Signal::STOP);
-    hearts.assert_in_time(Duration::from_millis(50));
+    hearts.assert_in_time(lockkit.pid());
     // When lockkit continues, it knows that.
     lockkit.signal(Signal::CONT);
     assert_eq!(lockkit.end().code(), Some(123));
@@ -239,12 +239,4 @@ pub(crate) fn until_known(lockkit: i32) {
     let begun = waits();
     // The watchdog may also wake for two orders, the group and a renewal, without a look.
     until("a look of the watchdog", || (waits() >= begun + 3).then_some(()));
-}
-
-/// The watchdog of a lockkit.
-fn watchdog_of(lockkit: i32) -> Option<i32> {
-    children(lockkit).into_iter().find(|pid| {
-        let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        command.contains("__watchdog") && is_alive(*pid)
-    })
 }

@@ -12,12 +12,12 @@ use std::{
 use lockkit_fixture::is_alive;
 use nix::sys::signal::{SigSet, Signal};
 use rustix::{
-    process::setsid,
+    process::{Pid, setsid},
     time::{ClockId, clock_gettime},
 };
 
 use crate::{
-    pace::Pace,
+    procfs::{Busy, watchdog_of},
     support::{Place, until},
 };
 
@@ -25,6 +25,9 @@ use crate::{
 const FOLDER: &str = "LOCKKIT_TEST_HEART";
 /// How many nanoseconds before the deadline the kill is expected.
 const NEAR: u64 = 150_000_000;
+/// A process that kills both has at least twice this time to do so. The rest is for the clocks of
+/// the kernel, which are not exact.
+const ROOM: Duration = Duration::from_millis(25);
 /// If this is set, the process is the grandchild.
 const LEAF: &str = "LOCKKIT_TEST_HEART_LEAF";
 
@@ -58,6 +61,14 @@ pub(crate) fn beat_if_told() -> bool {
         beats.write_at(format!("{:20}\n", now()).as_bytes(), 11).unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// How both ended before their deadline.
+pub(crate) struct InTime {
+    pub(crate) deadline: u64,
+    pub(crate) last: u64,
+    /// How long lockkit was busy or waited for a processor, shortly before.
+    pub(crate) busy: Duration,
 }
 
 /// A child and its grandchild, as the test sees them.
@@ -100,37 +111,39 @@ impl<'a> Hearts<'a> {
         self.beat()
     }
 
-    /// The last beat of both, once they have ended. Notes how slow the machine was meanwhile.
-    pub(crate) fn last_beat_at(&self, pace: &mut Pace) -> u64 {
-        pace.until("the end of both hearts", || self.are_gone().then_some(()));
-        self.beat()
-    }
-
     fn beat(&self) -> u64 {
         ["child", "leaf"].into_iter().map(|name| self.read(name).unwrap().1).max().unwrap()
     }
 
-    /// Asserts that both end before their deadline. The process that kills them has `room` before
-    /// it. On a machine that is too slow for that, the bound is later by as much. Returns the
-    /// deadline, the last beat, and how slow the machine was.
-    pub(crate) fn assert_in_time(&self, room: Duration) -> (u64, u64, Pace) {
-        let mut pace = Pace::start();
+    /// Asserts that both end before their deadline. lockkit or its watchdog kills them. If neither
+    /// gets a processor in time, the bound is later by as long as both were busy or waited.
+    pub(crate) fn assert_in_time(&self, lockkit: Pid) -> InTime {
+        let lockkit = lockkit.as_raw_nonzero().get();
+        let watchdog = until("the watchdog", || watchdog_of(lockkit));
         let mut deadline = 0;
         // The test may see the last renewal a little late.
         let mut is_over = |close| {
             deadline = self.deadline().unwrap_or(0).max(deadline);
             (deadline > 0 && (now() + close >= deadline || self.are_gone())).then_some(())
         };
-        pace.calmly_until("the deadline", || is_over(NEAR));
-        pace.until("the end of both hearts", || is_over(0).filter(|()| self.are_gone()));
+        until("the deadline", || is_over(NEAR));
+        let mut busy = [lockkit, watchdog].map(Busy::of);
+        until("the end of both hearts", || {
+            let gone = is_over(0).filter(|()| self.are_gone());
+            // Whichever process killed the hearts waits no more.
+            busy.iter_mut().for_each(Busy::measure);
+            gone
+        });
         let last = self.beat();
-        let late = pace.excess(room);
+        let [lockkit, watchdog] = busy.map(|busy| busy.time());
+        let late = lockkit.max(watchdog).saturating_sub(ROOM);
         assert!(
             last < deadline + u64::try_from(late.as_nanos()).unwrap(),
-            "they lived for {} µs too long, of which {late:?} are the machine's",
+            "they lived for {} µs too long; lockkit was busy for {lockkit:?}, its watchdog for \
+             {watchdog:?}",
             (last - deadline) / 1_000
         );
-        (deadline, last, pace)
+        InTime { deadline, last, busy: lockkit }
     }
 
     /// Removes the files, to make room for other hearts.

@@ -10,15 +10,13 @@ use crate::support::{bare, run};
 use crate::{
     Test,
     dead::CROWD,
-    heart::{Hearts, now},
-    pace::Pace,
+    heart::{Hearts, InTime, now},
     support::{Place, Running, is_awaited, runtime, said},
 };
 
 /// A server or a lockkit process that stalls for less than half of this loses no lock. A watchdog
 /// that looked only once a second would be half a second late.
 pub(crate) const TTL: Duration = Duration::from_millis(11_500);
-const GRACE: Duration = Duration::from_millis(300);
 /// The watchdog kills this much later than lockkit would.
 const WATCHDOG_LATER: Duration = Duration::from_millis(50);
 
@@ -75,11 +73,10 @@ fn silent() -> Result<(), Failed> {
         is_awaited(&mutex).await;
         place.redis.pause().unwrap();
         let paused = now();
+        let InTime { deadline, last, .. } = hearts.assert_in_time(run.pid());
         // No earlier renewal can last longer than this.
-        let (_, last, pace) = hearts.assert_in_time(Duration::from_millis(100));
-        let lived = Duration::from_nanos(last.saturating_sub(paused));
-        let bound = TTL + pace.excess(Duration::from_millis(100));
-        assert!(lived < bound, "they lived for {lived:?} without the store");
+        let lasts = Duration::from_nanos(deadline.saturating_sub(paused));
+        assert!(lasts < TTL, "the deadline is {lasts:?} after the last answer of the store");
         tokio::time::sleep(TTL.saturating_sub(Duration::from_nanos(now() - paused))).await;
         place.redis.resume().unwrap();
         // The store grants the lock at once.
@@ -104,18 +101,16 @@ fn died() -> Result<(), Failed> {
     Hearts::of(&place);
     place.redis.kill()?;
     let hearts = Hearts::of(&place);
-    let (deadline, last, pace) = hearts.assert_in_time(Duration::from_millis(100));
-    // The command is not stopped earlier than necessary.
+    let InTime { deadline, last, busy } = hearts.assert_in_time(run.pid());
+    // The command is not stopped earlier than necessary. A renewal failed long before.
     let before = Duration::from_nanos(deadline.saturating_sub(last));
-    let bound = pace.allows(GRACE + Duration::from_millis(200));
-    assert!(before < bound, "they died {before:?} before the end");
+    assert!(before < TTL / 10, "they died {before:?} before the end");
     let output = run.output();
     assert_eq!(output.status.code(), Some(123));
     let lines: Vec<_> = said(&output).lines().map(str::to_owned).collect();
     let why = "no server listens there";
-    let warned = lines
-        .iter()
-        .position(|line| line.contains("could not renew \"job\": ") && line.contains(why));
+    // The first renewal may still meet the connection that breaks.
+    let warned = lines.iter().position(|line| line.contains("could not renew \"job\": "));
     let lost = lines.iter().position(|line| {
         line.contains("was lost, so lockkit stops the command") && line.contains(why)
     });
@@ -126,8 +121,7 @@ fn died() -> Result<(), Failed> {
     let status: Value = serde_json::from_str(&place.text("status"))?;
     assert_eq!((&status["outcome"], &status["code"]), (&"lost".into(), &123.into()), "{status}");
     assert!(status["reason"].as_str().unwrap().contains(why), "{status}");
-    let by_watchdog =
-        said(&output).contains("lockkit is stopped") && pace.excess(WATCHDOG_LATER).is_zero();
+    let by_watchdog = said(&output).contains("lockkit is stopped") && busy < WATCHDOG_LATER;
     assert!(!by_watchdog, "its watchdog had to do it: {}", said(&output));
     Ok(())
 }
@@ -164,11 +158,9 @@ fn freed() -> Result<(), Failed> {
         assert_eq!(mutex.force_release(token).await.unwrap(), lockkit::Released::Freed);
         now()
     });
-    let mut pace = Pace::start();
-    let lived = Duration::from_nanos(hearts.last_beat_at(&mut pace).saturating_sub(freed));
+    let lived = Duration::from_nanos(hearts.last_beat().saturating_sub(freed));
     // A server may stall meanwhile, but the lease would end later than this.
-    let bound = pace.allows(TTL * 2 / 3);
-    assert!(lived < bound, "they lived for {lived:?}");
+    assert!(lived < TTL * 2 / 3, "they lived for {lived:?}");
     let output = run.output();
     assert_eq!(output.status.code(), Some(123));
     assert!(

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use crate::{
     Test,
     dead::until_known,
-    pace::children,
+    procfs::children,
     support::{Place, Running, run, said, until},
 };
 

@@ -7,7 +7,7 @@ use lockkit_fixture::{RedisOptions, RedisServer};
 
 use crate::{
     Test,
-    pace::children,
+    procfs::children,
     support::{Place, Running, bare, run, said},
 };
 

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::{
     Test,
-    pace::children,
+    procfs::children,
     support::{Place, Running, is_awaited, runtime, said, until},
 };
 
