@@ -27,7 +27,7 @@ const FOLDER: &str = "LOCKKIT_TEST_HEART";
 const NEAR: u64 = 150_000_000;
 /// A process that kills both has at least twice this time to do so. The rest is for the clocks of
 /// the kernel, which are not exact.
-const ROOM: Duration = Duration::from_millis(25);
+pub(crate) const ROOM: Duration = Duration::from_millis(25);
 /// If this is set, the process is the grandchild.
 const LEAF: &str = "LOCKKIT_TEST_HEART_LEAF";
 
@@ -67,8 +67,8 @@ pub(crate) fn beat_if_told() -> bool {
 pub(crate) struct InTime {
     pub(crate) deadline: u64,
     pub(crate) last: u64,
-    /// How long lockkit was busy or waited for a processor, shortly before.
-    pub(crate) busy: Duration,
+    /// Measures lockkit since shortly before.
+    pub(crate) busy: Busy,
 }
 
 /// A child and its grandchild, as the test sees them.
@@ -135,15 +135,16 @@ impl<'a> Hearts<'a> {
             gone
         });
         let last = self.beat();
-        let [lockkit, watchdog] = busy.map(|busy| busy.time());
-        let late = lockkit.max(watchdog).saturating_sub(ROOM);
+        let [ours, of_watchdog] = [busy[0].time(), busy[1].time()];
+        let late = ours.max(of_watchdog).saturating_sub(ROOM);
         assert!(
             last < deadline + u64::try_from(late.as_nanos()).unwrap(),
-            "they lived for {} µs too long; lockkit was busy for {lockkit:?}, its watchdog for \
-             {watchdog:?}",
+            "they lived for {} µs too long; lockkit was busy for {ours:?}, its watchdog for \
+             {of_watchdog:?}",
             (last - deadline) / 1_000
         );
-        InTime { deadline, last, busy: lockkit }
+        let [busy, _] = busy;
+        InTime { deadline, last, busy }
     }
 
     /// Removes the files, to make room for other hearts.
