@@ -1,37 +1,53 @@
 //! Reads from /proc which children a process has, and how busy a process was.
 
-use std::{collections::HashMap, fs, time::Duration};
+use std::{
+    collections::HashMap,
+    fs,
+    time::{Duration, Instant},
+};
 
 use lockkit_fixture::is_alive;
 
 /// How long a process ran or waited for a processor, since the measurement began. All its threads
-/// count. A process that is late for longer than this has waited for something else.
+/// count. A process that is late for longer than this has waited for an event.
 pub(crate) struct Busy {
     process: i32,
     at_first: HashMap<String, Duration>,
     latest: HashMap<String, Duration>,
     stolen_at_first: Duration,
+    measured: Instant,
+    longest_gap: Duration,
 }
 
 impl Busy {
     pub(crate) fn of(process: i32) -> Self {
         let at_first: HashMap<_, _> = threads(process).collect();
-        let latest = at_first.clone();
-        Self { process, at_first, latest, stolen_at_first: stolen() }
+        Self {
+            process,
+            latest: at_first.clone(),
+            at_first,
+            stolen_at_first: stolen(),
+            measured: Instant::now(),
+            longest_gap: Duration::ZERO,
+        }
     }
 
     /// Measures, while the process lives. A wait that still lasts does not count yet.
     pub(crate) fn measure(&mut self) {
         self.latest.extend(threads(self.process));
+        self.longest_gap = self.longest_gap.max(self.measured.elapsed());
+        self.measured = Instant::now();
     }
 
-    /// The last measurement, and the time that the host of this machine gave to other machines.
+    /// The last measurement, the time that the host of this machine gave to others, and the longest
+    /// time for which the test could not measure. A process may also wait for a lock in the kernel
+    /// whose holder gets no processor. Then it waits about as long as the test.
     pub(crate) fn time(&self) -> Duration {
         let since = |(thread, latest): (_, &Duration)| {
             latest.saturating_sub(self.at_first.get(thread).copied().unwrap_or_default())
         };
         let busy: Duration = self.latest.iter().map(since).sum();
-        busy + (stolen() - self.stolen_at_first)
+        busy + self.longest_gap + (stolen() - self.stolen_at_first)
     }
 }
 
