@@ -32,7 +32,10 @@ fn weak() -> Result<(), Failed> {
         log.is_some_and(|log| log["advice"].as_str().unwrap().contains("appendonly yes")),
         "{diagnostics:?}"
     );
-    for step in ["lock", "renew", "release", "clocks", "server"] {
+    // A slow answer of the server is a note.
+    let server = of("server").filter(|server| !bad(server));
+    assert!(server.is_some_and(|server| server["found"].as_str().unwrap().contains("answers in")));
+    for step in ["lock", "renew", "release", "clocks"] {
         assert_eq!(
             of(step).unwrap_or_else(|| panic!("no {step} in {diagnostics:?}"))["severity"],
             "good"

@@ -91,7 +91,8 @@ fn read_write() -> Result<(), Failed> {
 
 /// `-s` does not exclude a plain `run`, unlike in flock(1), so lockkit warns the user.
 fn other_kind() -> Result<(), Failed> {
-    let place = Place::new();
+    // The first line does not say that lockkit waits for a server that stalls.
+    let place = Place::steady();
     let shared = holding(&place, &["-s"]);
     let go = place.path("go");
     let line = format!("until [ -e {} ]; do sleep 0.01; done", go.display());

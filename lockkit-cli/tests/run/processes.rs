@@ -80,13 +80,13 @@ fn without_environment() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The watchdog already knows the process by then.
+/// The watchdog already knows the process by then. No renewal of this lease wakes it meanwhile.
 fn without_anything() -> Result<(), Failed> {
     let place = Place::new();
     let file = place.path("pid");
     let line = format!("echo $$ > {}; exec sleep 60", file.display());
     let outer = format!("env -i setsid sh -c '{line}' & wait");
-    let mut lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &outer]));
+    let mut lockkit = Running::start(place.lockkit(["run", "--ttl=5m", "job", "sh", "-c", &outer]));
     let pid = pid(&place, "pid");
     until_known(lockkit.pid().as_raw_nonzero().get());
     lockkit.signal(Signal::KILL);
@@ -113,12 +113,12 @@ fn spared_orphan() -> Result<(), Failed> {
     let file = place.path("pid");
     // When the orphan writes its number, lockkit is already its parent.
     let orphan = format!(
-        "P=$PPID; until [ $(ps -o ppid= -p $$) != $P ]; do sleep 0.01; done; echo $$ > {}; exec sleep 60",
+        "until [ $(ps -o ppid= -p $$) != $1 ]; do sleep 0.01; done; echo $$ > {}; exec sleep 60",
         file.display()
     );
     fs::write(place.path("orphan"), orphan)?;
     let child = format!(
-        "until [ -e {} ]; do sleep 0.01; done; sh {} & sleep 0.1",
+        "until [ -e {} ]; do sleep 0.01; done; sh {} $$ & sleep 0.1",
         up.display(),
         place.path("orphan").display()
     );

@@ -13,7 +13,10 @@ use self::support::{children_of, program, said, shown_of, start, until};
 const PASSWORD: &str = "s3cr3tword";
 
 fn redis() -> (RedisServer, String) {
-    let server = RedisServer::start_as(RedisOptions::default().with_password(PASSWORD)).unwrap();
+    let mut server =
+        RedisServer::start_as(RedisOptions::default().with_password(PASSWORD)).unwrap();
+    // The program connects within two seconds.
+    server.never_stall();
     let url = server.url().replace("redis://", &format!("redis://:{PASSWORD}@"));
     (server, url)
 }
