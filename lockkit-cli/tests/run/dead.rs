@@ -123,22 +123,39 @@ fn stopped() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The test stops the watchdog in a look at all processes, and continues it after the deadline. A
-/// watchdog that then waited for its next look would wait for minutes: a hundred times as long as
-/// this look took.
+/// On a busy machine the test may miss the watchdog's look, and begins again.
 fn stopped_in_a_look() -> Result<(), Failed> {
+    const MOST_ROUNDS: usize = 5;
     let _crowd = CROWD.write();
     let place = Place::steady();
     let idle = idle_processes();
-    let mut lockkit = beating(&place);
-    let hearts = Hearts::of(&place);
+    for _ in 0..MOST_ROUNDS {
+        if is_stopped_in_a_look(&place)? {
+            drop(idle);
+            return Ok(());
+        }
+    }
+    Err("the test saw no look of the watchdog before the deadline".into())
+}
+
+/// The test stops the watchdog in a look at all processes, and continues it after the deadline. A
+/// watchdog that then waited for its next look would wait for minutes: a hundred times as long as
+/// this look took. Returns `false` if the test saw no look before the deadline.
+fn is_stopped_in_a_look(place: &Place) -> Result<bool, Failed> {
+    let mut lockkit = beating(place);
+    let hearts = Hearts::of(place);
     let lockkit_pid = lockkit.pid().as_raw_nonzero().get();
     let watchdog = until("the watchdog", || watchdog_of(lockkit_pid));
     lockkit.signal(Signal::STOP);
     until("that lockkit stands", || (state_of(lockkit_pid) == Some('T')).then_some(()));
     let watchdog_pid = Pid::from_raw(watchdog).unwrap();
     loop {
-        assert!(!hearts.are_gone(), "the test saw no look of the watchdog before the deadline");
+        if hearts.are_gone() {
+            lockkit.signal(Signal::CONT);
+            lockkit.end();
+            hearts.forget();
+            return Ok(false);
+        }
         if looks(watchdog) {
             kill_process(watchdog_pid, Signal::STOP)?;
             until("that the watchdog stands", || (state_of(watchdog) == Some('T')).then_some(()));
@@ -154,8 +171,7 @@ fn stopped_in_a_look() -> Result<(), Failed> {
     hearts.last_beat();
     lockkit.signal(Signal::CONT);
     assert_eq!(lockkit.end().code(), Some(123));
-    drop(idle);
-    Ok(())
+    Ok(true)
 }
 
 /// Whether the watchdog is looking at all processes: it has their folder open.
