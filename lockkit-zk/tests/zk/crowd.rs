@@ -169,7 +169,7 @@ async fn c6_sessions_without_a_connection_are_closed_at_once() {
     proxy.set(|toxics| toxics.refuse = true);
     proxy.reset_all();
     until("none is connected", async || bed.connections() == 0).await;
-    timeout(PARTING * sessions / 2, zk.close()).await.expect("it takes too long").unwrap();
+    timeout(PARTING * (sessions - 1), zk.close()).await.expect("it takes too long").unwrap();
     drop((holder, waiters));
 }
 

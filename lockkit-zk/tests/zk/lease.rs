@@ -115,7 +115,7 @@ async fn c3_a_new_connection_counts_from_before_the_old_one_was_lost() {
 /// Heartbeats are refused, and other requests are answered: the session lives without a proof.
 #[tokio::test]
 async fn c5_c8_c10_a_hardly_proven_session_renews_nothing_and_grants_only_what_has_a_third_left() {
-    let bed = Bed::shared();
+    let bed = Bed::steady();
     let admin = bed.admin().await;
     let zk = bed.connect(&session(24)).await;
     let steady = bed.connect("").await;

@@ -146,7 +146,7 @@ async fn c13_one_try_moves_from_a_black_hole_to_the_next_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c3_a_reconnect_past_a_black_hole_keeps_the_lock() {
-    let bed = Bed::shared();
+    let bed = Bed::steady();
     let (_listener, silent) = silent();
     let proxy = lockkit_conformance::proxy::Proxy::start(bed.server.addr()).await.unwrap();
     // This leaves 3.3 s for each server: nearly the pause between two heartbeats, and far less than

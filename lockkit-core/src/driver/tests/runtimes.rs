@@ -266,13 +266,15 @@ fn a_clean_up_cut_off_by_its_runtime_is_adopted() {
 #[test]
 fn a_caller_whose_runtime_ends_leaves_nothing_with_a_keeper_elsewhere() {
     for kind in KINDS {
-        for fault in [Fault::SlowReply(Duration::from_millis(100)), Fault::HangAfter] {
+        for (fault, op_timeout) in
+            [(Fault::SlowReply(secs(1)), secs(3)), (Fault::HangAfter, ms(300))]
+        {
             let world = world(kind);
             let home = threads();
             home.block_on(async { drop(world.mutex("x").lock().await.unwrap()) });
             let away = single();
-            let mutex =
-                world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(ms(300)));
+            let options = options().with_ttl(secs(30)).with_op_timeout(op_timeout);
+            let mutex = world.mutex_with("a", options);
             world.store.once(Op::Attempt, [fault]);
             let mut locking = Box::pin(mutex.lock());
             away.block_on(async { time::timeout(ms(20), locking.as_mut()).await.unwrap_err() });
