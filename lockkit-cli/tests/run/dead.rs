@@ -128,10 +128,9 @@ fn stopped_in_a_look() -> Result<(), Failed> {
     const MOST_ROUNDS: usize = 5;
     let _crowd = CROWD.write();
     let place = Place::steady();
-    let idle = idle_processes();
+    let _idle = idle_processes();
     for _ in 0..MOST_ROUNDS {
         if is_stopped_in_a_look(&place)? {
-            drop(idle);
             return Ok(());
         }
     }

@@ -26,8 +26,8 @@ const FOLDER: &str = "LOCKKIT_TEST_HEART";
 /// How many nanoseconds before the deadline the measurement begins. A test that gets no processor
 /// for a part of that time still measures all that matters.
 const NEAR: u64 = 1_000_000_000;
-/// A process that kills both has at least twice this time to do so. The rest is for the clocks of
-/// the kernel, which are not exact.
+/// A timer of the kernel may be late by this much. lockkit and its watchdog begin to kill more than
+/// twice this time before the deadline.
 const ROOM: Duration = Duration::from_millis(25);
 /// If this is set, the process is the grandchild.
 const LEAF: &str = "LOCKKIT_TEST_HEART_LEAF";
@@ -116,8 +116,8 @@ impl<'a> Hearts<'a> {
         ["child", "leaf"].into_iter().map(|name| self.read(name).unwrap().1).max().unwrap()
     }
 
-    /// Asserts that both end before their deadline. lockkit or its watchdog kills them. If neither
-    /// gets a processor in time, the bound is later by as long as both were busy or waited.
+    /// Asserts that both end before their deadline. lockkit or its watchdog kills them. The
+    /// bound is later by the time for which they ran or waited for a processor.
     pub(crate) fn assert_in_time(&self, lockkit: Pid) -> InTime {
         let lockkit = lockkit.as_raw_nonzero().get();
         let watchdog = until("the watchdog", || watchdog_of(lockkit));

@@ -146,7 +146,7 @@ async fn c3_an_extended_hold_lasts_that_long(env: Env) {
         }
         let again = Instant::now();
         let shorter = guard.extend(ttl).await.map_err(loss_of)?;
-        // A lease counts from when its request was sent, and the store told what is left later.
+        // The store measures what is left after the request was sent. The lease counts from before.
         let passed = asked.elapsed() + again.elapsed();
         assert!(shorter + passed >= left - ROUNDING, "C2: {shorter:?} after {left:?}");
         guard.renew().await.map_err(loss_of)?;
