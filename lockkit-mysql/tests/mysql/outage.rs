@@ -349,7 +349,8 @@ async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
         format!("SELECT COUNT(*) FROM {} WHERE name='a' AND expires_us>{NOW}", bed.table("lock"));
     unanswered(claim.attempt(Wait::No), async || admin.one::<u64>(&live).await == 1).await;
     proxy.heal();
-    // The one connection of the pool waits for a row.
+    // The pool has another connection now. It inserts a row, and then it waits for the next one.
+    next_token(&backend, "new").await;
     locked.run("START TRANSACTION").await;
     locked.run(format!("SELECT 1 FROM {} WHERE name='busy' FOR UPDATE", bed.table("lock"))).await;
     let mut other = backend.claim(self::spec("busy")).unwrap();

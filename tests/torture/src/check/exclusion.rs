@@ -129,5 +129,6 @@ fn told_of(index: &Index<'_>, claim: &Claim<'_>) -> String {
 fn decisive(index: &Index<'_>, claim: &Claim<'_>) -> [Option<Place>; 7] {
     let died = index.death(claim.op.process).filter(|_| index.was_cut_off(claim.op.process));
     let proof = claim.proof.map(|(place, _)| place);
-    [Some(claim.asks), claim.granted, proof, claim.known, claim.lost, claim.releases, died]
+    let known = claim.known.map(|(place, _)| place);
+    [Some(claim.asks), claim.granted, proof, known, claim.lost, claim.releases, died]
 }

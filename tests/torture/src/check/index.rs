@@ -48,8 +48,9 @@ pub(super) struct Claim<'a> {
     pub(super) released: Option<Place>,
     /// The record with the largest `until`, and that `until`.
     pub(super) proof: Option<(Place, u64)>,
-    /// The last record in which the claim held.
-    pub(super) known: Option<Place>,
+    /// The last record in which the claim held, and its `until`. A renewal may bring an `until`
+    /// that is a bit earlier, because it counts from when the renewal was sent.
+    pub(super) known: Option<(Place, u64)>,
     /// A record in which the claim holds, although its hold must have ended.
     pub(super) came_back: Option<Place>,
     /// The last renewal by hand that the holder sent while the claim held.
@@ -185,7 +186,7 @@ impl<'a> Index<'a> {
         }
         at > before
             && match claim.renewal {
-                Renewal::Manual => claim.renews < claim.known,
+                Renewal::Manual => claim.renews < claim.known.map(|(place, _)| place),
                 Renewal::Auto => {
                     let over = claim.lease.saturating_add(nanos(self.terms.slack));
                     self.faults.iter().any(|fault| {
@@ -237,14 +238,10 @@ impl<'a> Index<'a> {
     /// time is empty.
     pub(super) fn held(&self, claim: &Claim<'_>) -> Option<(u64, u64)> {
         let from = self.at(claim.granted?);
-        let (_, until) = claim.proof?;
-        let believed = match claim.known {
-            // The belief of a dead process restricts no other process.
-            Some(known) if self.terms.connection_bound && self.was_cut_off(claim.op.process) => {
-                self.at(known)
-            }
-            _ => until,
-        };
+        let (known, until) = claim.known?;
+        // The belief of a dead process restricts no other process.
+        let is_void = self.terms.connection_bound && self.was_cut_off(claim.op.process);
+        let believed = if is_void { self.at(known) } else { until };
         let end = [claim.releases, claim.lost].into_iter().flatten().map(|place| self.at(place));
         let to = end.fold(believed, u64::min);
         (to > from).then_some((from, to))
@@ -391,7 +388,7 @@ impl<'a> Claim<'a> {
     }
 
     fn proves(&mut self, place: Place, until: u64) {
-        self.known = Some(place);
+        self.known = Some((place, until));
         if self.proof.is_none_or(|(_, before)| until > before) {
             self.proof = Some((place, until));
         }

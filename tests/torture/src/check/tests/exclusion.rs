@@ -54,6 +54,20 @@ fn c1_a_renewed_lease_is_held_until_its_new_end() {
         .breaks(Rule::Exclusion);
 }
 
+/// A store such as MySQL answers a renewal that gains nothing with the rest of the lease. That rest
+/// counts from when the renewal was sent, so the holder stops a bit earlier than before.
+#[test]
+fn c1_a_lease_that_a_renewal_reports_shorter_is_held_until_its_earlier_end() {
+    let renewed = |granted: u64| {
+        let (mut told, first, _) = two(granted);
+        told.renews(900, first).holds(910, first, 980).lost(985, first);
+        told.released(990, first, Outcome::NotHeld);
+        told
+    };
+    renewed(982).is_fine();
+    renewed(979).breaks(Rule::Exclusion);
+}
+
 #[test]
 fn c1_readers_hold_together_and_no_writer_with_them() {
     let mut told = with(rw_lock(), Mode::Shared);
