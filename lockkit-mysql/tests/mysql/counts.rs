@@ -149,7 +149,7 @@ async fn a_reader_a_writer_and_a_permit_are_five_statements(flavor: SqlFlavor) {
 async fn a_shared_grant_among_64_tasks_is_few_statements(flavor: SqlFlavor) {
     const TASKS: u64 = 64;
     const TURNS: u64 = 8;
-    let bed = Bed::own(flavor, &[]);
+    let bed = Bed::steady(flavor);
     let locker = Arc::new(Locker::new(bed.connect(QUIET).await));
     for sort in ["permit", "reader", "reader or writer"] {
         let take = async |locker: &Locker, task: u64| match sort {

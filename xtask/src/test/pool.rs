@@ -162,8 +162,12 @@ mod tests {
 
     fn program(folder: &Path, name: &str, script: &str) -> Program {
         let file = folder.join(name);
-        fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-        assert!(Command::new("chmod").arg("+x").arg(&file).status().unwrap().success());
+        // A shell writes the file. Otherwise a process that another test starts could still have the
+        // file open, and the system runs no file that is open for writing (ETXTBSY).
+        let write = "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\" && chmod +x \"$1\"";
+        let mut shell = Command::new("sh");
+        let written = shell.args(["-c", write, "sh"]).arg(&file).arg(script).status().unwrap();
+        assert!(written.success());
         Program {
             package: "p".to_owned(),
             name: name.to_owned(),
