@@ -193,8 +193,9 @@ async fn c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant(flavor: 
 /// The renewal waited for its row, or in the network, while the lease was made longer.
 async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
-    let backend = bed.connect("").await;
+    let backend = bed.connect("pool_size=1").await;
     let mut admin = bed.admin().await;
+    bed.wait_for_rows(&mut admin).await;
     let mut other = bed.admin().await;
     for kind in [Kind::Mutex, Kind::RwLock] {
         let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
