@@ -27,7 +27,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
             slice: vec![
                 Some(claim.asks),
                 claim.granted,
-                claim.proof.map(|(proof, _)| proof),
+                claim.known.map(|(known, _)| known),
                 claim.releases,
                 Some(place),
             ],
@@ -38,7 +38,7 @@ pub(super) fn check(index: &Index<'_>, findings: &mut Findings<'_, '_>) {
 
 /// The record that ends the hold before the end of its lease, if there is one.
 fn taken_away(index: &Index<'_>, claim: &Claim<'_>) -> Option<(Place, String)> {
-    let (_, until) = claim.proof.filter(|_| claim.granted.is_some())?;
+    let (_, until) = claim.known.filter(|_| claim.granted.is_some())?;
     let early = |place: Place| {
         let left = until.saturating_sub(index.at(place));
         (left > nanos(ROUNDING)).then(|| between(0, left))

@@ -38,6 +38,18 @@ fn c10_a_loss_before_the_end_of_the_lease_needs_a_cause() {
 }
 
 #[test]
+fn c10_a_loss_at_an_earlier_end_that_a_renewal_reported_needs_no_cause() {
+    let renewed = |until: u64| {
+        let (mut told, op) = held();
+        told.renews(100, op).holds(500, op, until).lost(601, op);
+        told.released(602, op, Outcome::NotHeld);
+        told
+    };
+    renewed(600).is_fine();
+    renewed(900).breaks(Rule::Renewal);
+}
+
+#[test]
 fn c10_a_live_holder_must_be_renewed_unless_a_fault_prevents_it() {
     let silence = "link-silence";
     let slow = "link-slow";
