@@ -230,7 +230,7 @@ fn kept() -> Result<(), Failed> {
         let options = ["once", "job", "--slot=v1", "--keep=1h", &on_fail, "-c", &line];
         let mut once = Running::start(place.lockkit(options));
         until("the run", || note(&place).contains("\"slot\":\"v1\"").then_some(()));
-        std::thread::sleep(Duration::from_millis(600));
+        std::thread::sleep(Duration::from_secs(2));
         fs::write(go, "")?;
         assert_eq!(once.end().code(), Some(code));
         let note: serde_json::Value = serde_json::from_str(&note(&place))?;

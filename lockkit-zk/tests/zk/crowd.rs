@@ -62,7 +62,11 @@ async fn drain(waiters: Vec<Box<dyn Claim>>, holders: Vec<Box<dyn Claim>>) {
                         assert_eq!(waiter.release().await.unwrap(), Released::Freed);
                         return grant.token;
                     }
-                    Ok(Attempt::Busy { .. }) => woken(&mut waiter).await,
+                    // The last one waits for all the others.
+                    Ok(Attempt::Busy { .. }) => {
+                        let woken = timeout(SOON * 5, waiter.changed()).await;
+                        woken.unwrap_or_else(|_| panic!("nobody woke {waiter:?}"));
+                    }
                     Err(error) => assert!(error.is_temporary(), "{error}"),
                 }
             }

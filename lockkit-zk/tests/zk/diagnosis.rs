@@ -7,9 +7,10 @@ use crate::support::*;
 #[tokio::test]
 async fn c14_one_server_whose_bounds_changed_the_timeout_is_reported() {
     let bed = Bed::shared();
-    for (query, timeout) in
-        [("session_timeout=5s", Severity::Good), ("session_timeout=20m", Severity::Note)]
-    {
+    for (query, timeout) in [
+        ("session_timeout=1m&connect_timeout=13s", Severity::Good),
+        ("session_timeout=20m&connect_timeout=60s", Severity::Note),
+    ] {
         let diagnostics = bed.connect(query).await.diagnose().await.unwrap();
         let marks: Vec<_> =
             diagnostics.iter().map(|diagnostic| (&*diagnostic.what, diagnostic.severity)).collect();

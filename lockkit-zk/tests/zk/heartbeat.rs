@@ -10,7 +10,8 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
 
-const SESSION: Duration = Duration::from_secs(12);
+/// Its connection survives a stall of the server.
+const SESSION: Duration = Duration::from_secs(20);
 
 fn query() -> String {
     format!("heartbeat=write&{}", session(SESSION.as_secs()))

@@ -1,7 +1,7 @@
 //! Servers that cannot be reached, and lists with some that can.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -24,9 +24,8 @@ fn silent() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-fn closed() -> SocketAddr {
-    silent().1
-}
+/// No test listens at this port.
+const CLOSED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 /// The session would last for longer than this test waits.
 async fn unreachable(hosts: &str) -> Error {
@@ -41,13 +40,12 @@ async fn unreachable(hosts: &str) -> Error {
 
 #[tokio::test]
 async fn c13_each_server_that_gives_no_session_is_named_with_its_reason() {
-    let closed = closed();
     let (_listener, silent) = silent();
-    let error = unreachable(&closed.to_string()).await;
-    assert!(error.to_string().contains(&format!("{closed}: Connection refused")), "{error}");
+    let error = unreachable(&CLOSED.to_string()).await;
+    assert!(error.to_string().contains(&format!("{CLOSED}: Connection refused")), "{error}");
 
-    let error = unreachable(&format!("{closed},{silent}")).await;
-    assert!(error.to_string().contains(&format!("{closed}: Connection refused")), "{error}");
+    let error = unreachable(&format!("{CLOSED},{silent}")).await;
+    assert!(error.to_string().contains(&format!("{CLOSED}: Connection refused")), "{error}");
     assert!(error.to_string().contains(&format!("{silent}: accepts connections")), "{error}");
 
     let error = unreachable("no-such-host.invalid:2181").await;
@@ -55,8 +53,8 @@ async fn c13_each_server_that_gives_no_session_is_named_with_its_reason() {
     assert!(error.to_string().contains("lookup"), "{error}");
 
     // In brackets, because otherwise the address and its port cannot be separated.
-    let error = unreachable(&format!("[::1]:{}", closed.port())).await;
-    assert!(error.to_string().contains(&format!(" [::1]:{}: ", closed.port())), "{error}");
+    let error = unreachable("[::1]:1").await;
+    assert!(error.to_string().contains(" [::1]:1: "), "{error}");
 }
 
 #[tokio::test]
@@ -83,14 +81,13 @@ async fn c13_a_server_that_is_no_zookeeper_gives_no_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c13_a_black_hole_in_the_list_costs_no_more_than_its_connect_timeout() {
     let bed = Bed::shared();
-    let closed = closed();
     let (_listener, silent) = silent();
     let server = bed.server.addr();
     for hosts in [
         format!("{silent},{server}"),
         format!("{server},{silent}"),
-        format!("{closed},{silent},{server}"),
-        format!("{closed},{server},{closed}"),
+        format!("{CLOSED},{silent},{server}"),
+        format!("{CLOSED},{server},{CLOSED}"),
     ] {
         // A client that gives each server its share of the session timeout would wait for minutes.
         let url = format!("zk://{hosts}/?prefix={}&session_timeout=10m", bed.prefix);

@@ -336,14 +336,17 @@ impl Admin {
 
     /// Deletes a node and all nodes below it, as an operator does by hand.
     pub(crate) async fn delete_all(&self, path: &str) {
-        for child in self.children(path).await {
-            Box::pin(self.delete_all(&format!("{path}/{child}"))).await;
+        loop {
+            for child in self.children(path).await {
+                Box::pin(self.delete_all(&format!("{path}/{child}"))).await;
+            }
+            match self.0.delete(path, None).await {
+                // The end of its session may have deleted it first.
+                Ok(()) | Err(zookeeper_client::Error::NoNode) => return,
+                // A client has made another child meanwhile.
+                Err(zookeeper_client::Error::NotEmpty) => {}
+                Err(error) => panic!("{path}: {error}"),
+            }
         }
-        let deleted = self.0.delete(path, None).await;
-        // The end of its session may have deleted it first.
-        assert!(
-            matches!(deleted, Ok(()) | Err(zookeeper_client::Error::NoNode)),
-            "{path}: {deleted:?}"
-        );
     }
 }

@@ -26,7 +26,9 @@ async fn c13_zks_needs_a_certificate_that_it_trusts() {
         format!("zks://ann:hunter2@{host}:{port}/?session_timeout=4s&{query}")
     };
     for host in ["localhost", "127.0.0.1"] {
-        let locker = locker(connect_in_the_end(&url(host, secure, &format!("ca={right}"))).await);
+        let lasting = session(60);
+        let url = format!("zks://ann:hunter2@{host}:{secure}/?{lasting}&ca={right}");
+        let locker = locker(connect_in_the_end(&url).await);
         let guard = locker.mutex("a").unwrap().lock().await.unwrap();
         guard.release().await.unwrap();
         locker.shutdown().await.unwrap();

@@ -116,6 +116,8 @@ async fn c8_an_offer_that_fails_while_the_queue_moves_strands_no_waiter() {
 #[test]
 fn c8_a_transfer_that_is_seen_after_its_lease_is_no_grant() {
     let world = World::transferring_as(|builder| builder.clock(Clock::Boot));
+    // No request is late, however late the threads are.
+    world.store.set_latency(ms(0));
     let keepers = runtimes::single();
     let callers = runtimes::single();
     let guard = keepers.block_on(world.mutex("a").lock()).unwrap();

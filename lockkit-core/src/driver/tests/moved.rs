@@ -42,7 +42,7 @@ fn moved<T>(mut future: Pin<Box<impl Future<Output = T>>>) -> T {
 fn c3_the_loss_signal_moves_to_another_runtime() {
     let world = world(Kind::Ttl);
     let home = threads();
-    let guard = home.block_on(world.mutex_with("a", manual().with_ttl(ms(600))).lock()).unwrap();
+    let guard = home.block_on(world.mutex_with("a", manual().with_ttl(secs(3))).lock()).unwrap();
     let lost = guard.lost();
     assert_eq!(moved(Box::pin(lost.wait())), LossReason::Expired);
     drop(guard);
@@ -53,7 +53,7 @@ fn c3_the_loss_signal_moves_to_another_runtime() {
 fn c3_the_warning_moves_to_another_runtime() {
     let world = world(Kind::Ttl);
     let home = threads();
-    let guard = home.block_on(world.mutex_with("a", manual().with_ttl(ms(900))).lock()).unwrap();
+    let guard = home.block_on(world.mutex_with("a", manual().with_ttl(secs(3))).lock()).unwrap();
     let expiring = guard.expiring(ms(300));
     let left = moved(Box::pin(expiring.wait()));
     assert!(left <= ms(300), "{left:?}");
@@ -129,7 +129,7 @@ fn c8_a_bounded_call_that_moves_again_and_again_ends_at_its_bound() {
 fn c5_a_request_without_an_answer_moves_to_another_runtime() {
     let world = world(Kind::Ttl);
     let home = threads();
-    let mutex = world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(ms(300)));
+    let mutex = world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(secs(2)));
     let guard = home.block_on(mutex.lock()).unwrap();
     world.store.once(Op::WriteNote, [Fault::HangAfter]);
     let note = Note::new(1, "moved".to_owned());
@@ -225,7 +225,7 @@ fn an_observer_of_an_election_moves_to_another_runtime() {
     let mut watch = election.watch().with_interval(Duration::from_millis(200));
     assert!(single().block_on(watch.changed()).unwrap().is_some());
     home.spawn(async move {
-        time::sleep(ms(400)).await;
+        time::sleep(secs(2)).await;
         leader.resign().await
     });
     assert!(moved(Box::pin(watch.changed())).unwrap().is_none());

@@ -7,6 +7,7 @@ use std::{
 
 use libtest_mimic::{Failed, Trial};
 use lockkit::{ErrorKind, FencingToken, LockGuard, LockOptions, Locker};
+use lockkit_fixture::claims::persistently;
 use lockkit_torture::site::{ServerFault, Site};
 use tokio::runtime::{Builder, Runtime};
 
@@ -118,7 +119,7 @@ async fn connect(url: &str) -> lockkit::Result<Locker> {
         url.push_str(if url.contains('?') { "&" } else { "?" });
         url.push_str(PATIENT);
     }
-    let locker = lockkit::connect(&url).await?;
+    let locker = persistently(async || lockkit::connect(&url).await).await;
     let ttl = TTL.max(locker.descriptor().min_ttl);
     locker.with_defaults(LockOptions::new().with_ttl(ttl).with_op_timeout(OP_TIMEOUT))
 }
