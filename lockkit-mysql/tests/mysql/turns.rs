@@ -64,8 +64,8 @@ async fn c12_without_outside_waiters_a_transfer_takes_one_statement(flavor: SqlF
     assert!(next_token(&backend, "a").await > last);
 }
 
-/// Catches a waiter that records nothing, a record without an effect, and a client that goes on
-/// recording a waiter that was served.
+/// Catches a waiter that records nothing, a record without an effect, and a client that still
+/// records a waiter after it was served.
 async fn c12_a_waiter_of_another_process_goes_first(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("").await;

@@ -1,7 +1,7 @@
 //! Records when locks were held, and checks it afterwards.
 //!
 //! A grant counts from *after* its call returned. It counts to *before* the release was sent, or
-//! before the last `is_held()` that returned true. Without such an answer it excludes nobody,
+//! before the last `is_held()` that returned true. Without such an answer it excludes no other,
 //! because its lease may have ended before its call returned. So two intervals that overlap prove a
 //! violation, however late the system ran this process.
 
