@@ -107,6 +107,8 @@ async fn c2_a_batch_does_not_free_what_its_claim_has_got_again(flavor: SqlFlavor
     let mut admin = bed.admin().await;
     let backend = bed.connect(&format!("pool_size=2&{QUIET}")).await;
     bed.wait_for_rows(&mut admin).await;
+    // Each connection inserts a row.
+    tokio::join!(next_token(&backend, "one"), next_token(&backend, "two"));
     let mut claims = held(&backend, &["again", "other"]).await;
     let [again, other] = &mut claims[..] else { panic!("other claims") };
     let token = granted(again.attempt(Wait::No).await).token;

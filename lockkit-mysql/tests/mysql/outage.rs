@@ -175,16 +175,18 @@ async fn c3_c9_a_holder_without_a_network_is_lost_before_the_next_grant(flavor: 
     let here = with_ttl(backend, SHORT);
     let there = bed.locker("").await;
     let guard = hold(&here, "a").await;
-    let waiting = there.mutex("a").unwrap();
-    let waiting = tokio::spawn(async move { (waiting.lock().await.unwrap(), Clock::Boot.now()) });
+    let waiting = tokio::spawn({
+        let mutex = there.mutex("a").unwrap();
+        let lost = guard.lost();
+        async move { (mutex.lock().await.unwrap(), lost.is_lost()) }
+    });
     sleep(SLACK).await;
     proxy.set(|toxics| (toxics.up.hold, toxics.down.hold) = (true, true));
     let reason = within(SOON, "noticing it", guard.lost().wait()).await;
-    let lost = Clock::Boot.now();
     assert_eq!(reason, LossReason::Expired, "by the deadline");
     assert!(!guard.is_held());
-    let (next, taken) = within(SOON, "the next grant", waiting).await.unwrap();
-    assert!(lost <= taken, "two held it for {:?}", taken.until(lost));
+    let (next, was_lost) = within(SOON, "the next grant", waiting).await.unwrap();
+    assert!(was_lost, "C3: the holder still had it at the next grant");
     assert!(next.fencing_token() > guard.fencing_token());
     proxy.heal();
     next.release().await.unwrap();
@@ -312,7 +314,8 @@ async fn c5_a_late_attempt_after_the_release_takes_nothing(flavor: SqlFlavor) {
         // It is not known whether the attempt is over, and the release does not say that it is.
         let given_up = timeout(spec.op_timeout, held.release()).await;
         assert!(!matches!(given_up, Ok(Ok(Released::Freed))), "{given_up:?}");
-        sleep(spec.op_timeout).await;
+        // After a stall of the handshake, the client's estimate of the server's time is ahead.
+        sleep(SLACK + Duration::from_secs(4)).await;
         let executed = admin.status("Com_stmt_execute").await;
         let connections = "SELECT ID FROM information_schema.PROCESSLIST WHERE USER='lockkit'";
         let before = admin.all::<u64>(connections).await;

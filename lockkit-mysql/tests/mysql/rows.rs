@@ -168,16 +168,16 @@ async fn c10_a_locked_row_holds_up_no_other_renewal(flavor: SqlFlavor) {
     // In the second case, a request is given up before the server gives up waiting for the row.
     // That takes less time than a stall, and a stall beside the row would end a lease.
     tokio::join!(
-        one_row_is_locked(Bed::steady(flavor), SHORT / 3),
-        one_row_is_locked(Bed::steady(flavor), SHORT / 12)
+        one_row_is_locked(Bed::steady(flavor), SHORT, SHORT / 3),
+        one_row_is_locked(Bed::steady(flavor), SHORT * 2, SHORT / 12)
     );
 }
 
-async fn one_row_is_locked(bed: Bed, op_timeout: Duration) {
+async fn one_row_is_locked(bed: Bed, ttl: Duration, op_timeout: Duration) {
     let backend = bed.connect(QUIET).await;
     let mut admin = bed.admin().await;
-    let options = LockOptions::new().with_ttl(SHORT).with_op_timeout(op_timeout);
-    let locker = with_ttl(backend, SHORT).with_defaults(options).unwrap();
+    let options = LockOptions::new().with_ttl(ttl).with_op_timeout(op_timeout);
+    let locker = with_ttl(backend, ttl).with_defaults(options).unwrap();
     let mut guards = Vec::new();
     for number in 0..10 {
         let mutex = locker.mutex(&format!("{number}")).unwrap();
@@ -193,7 +193,7 @@ async fn one_row_is_locked(bed: Bed, op_timeout: Duration) {
         .await;
     let lost = guards[5].lost();
     within(SOON, "noticing a lease that could not be renewed", lost.wait()).await;
-    tokio::time::sleep(SHORT / 2).await;
+    tokio::time::sleep(ttl / 2).await;
     for (number, guard) in guards.iter().enumerate() {
         assert_eq!(guard.is_held(), number != 5, "{number}");
     }

@@ -101,8 +101,7 @@ async fn works(bed: &Bed) {
     }
     // Other clients can't see changes that were not committed, and an open transaction would hold
     // rows.
-    let mut admin = bed.admin().await;
-    until("nothing is left", async || bed.left(&mut admin).await.is_empty()).await;
+    bed.assert_clean().await;
 }
 
 async fn c3_the_time_zone_of_the_server_does_not_matter(flavor: SqlFlavor) {

@@ -23,7 +23,7 @@ use lockkit_mysql::{
         prelude::{FromRow, Queryable as _},
     },
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// A lease that no test outlasts.
 pub(crate) const TTL: Duration = Duration::from_secs(600);
@@ -36,6 +36,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// How long an unhurried machine needs for something that takes no time. It is only a pause,
 /// because a busy machine needs longer.
 pub(crate) const SLACK: Duration = Duration::from_millis(400);
+/// The server gives the same list of transactions again to a client that asks more often.
+const AFRESH: Duration = Duration::from_millis(120);
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
 /// With this retention, no background task cleans up while statements are counted.
 pub(crate) const QUIET: &str = "retention=3650d";
@@ -149,6 +151,11 @@ impl Bed {
     /// From its next insert on, a connection waits for a row for longer than any test. So a wait by
     /// mistake can't stay hidden.
     pub(crate) async fn wait_for_rows(&self, admin: &mut Admin) {
+        self.wait_for_rows_for(SOON * 3, admin).await;
+    }
+
+    /// From its next insert on, a connection waits for a row for so many whole seconds.
+    pub(crate) async fn wait_for_rows_for(&self, wait: Duration, admin: &mut Admin) {
         for table in ["lock", "holder"] {
             let trigger = format!("{}_{table}_waits", self.prefix);
             let table = self.table(table);
@@ -156,14 +163,30 @@ impl Bed {
                 .run(format!(
                     "CREATE TRIGGER lockkit.{trigger} BEFORE INSERT ON lockkit.{table} FOR EACH ROW \
                      SET SESSION innodb_lock_wait_timeout={}",
-                    SOON.as_secs() * 3
+                    wait.as_secs()
                 ))
                 .await;
         }
     }
 
-    /// The rest of a storm: running statements, open transactions, live rows.
-    pub(crate) async fn left(&self, admin: &mut Admin) -> Vec<String> {
+    /// Waits until nothing of a storm is left on the server. Without a cleanup, nothing of this
+    /// would end before the end of a lease.
+    pub(crate) async fn assert_clean(&self) {
+        let mut admin = self.admin().await;
+        let start = Instant::now();
+        loop {
+            let left = self.left(&mut admin).await;
+            if left.is_empty() {
+                println!("clean after {:?}", start.elapsed());
+                return;
+            }
+            assert!(start.elapsed() < SOON, "{left:#?}");
+            sleep(AFRESH).await;
+        }
+    }
+
+    /// Running statements, open transactions, live rows.
+    async fn left(&self, admin: &mut Admin) -> Vec<String> {
         let mut left = Vec::new();
         let running = "SELECT CONCAT(ID,' ',COALESCE(STATE,''),' ',COALESCE(INFO,'')) FROM \
                        information_schema.PROCESSLIST WHERE USER='lockkit' AND COMMAND<>'Sleep'";
