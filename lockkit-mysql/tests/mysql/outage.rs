@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use lockkit_core::{
-    Clock, ErrorKind, Kind, LockGuard, Locker,
+    ErrorKind, Kind, LockGuard, Locker,
     spi::{Attempt, Backend as _, Lease, LossReason, Mode, Released, RenewalOutcome, Wait},
 };
 use lockkit_fixture::{SqlFlavor, claims::given_up};
