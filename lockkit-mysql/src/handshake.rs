@@ -103,7 +103,7 @@ struct Facts {
 
 impl Facts {
     fn read(steps: &[Step]) -> Option<Self> {
-        let [ids, uptime, variables, end] = steps else { return None };
+        let [ids, uptime, variables, end, ..] = steps else { return None };
         let ids = ids.rows.first()?;
         let pair = |row: &Row| Some((value::<String>(row, 0)?, value::<String>(row, 1)?));
         let (_, uptime) = pair(uptime.rows.first()?)?;

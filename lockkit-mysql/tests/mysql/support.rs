@@ -151,11 +151,6 @@ impl Bed {
     /// From its next insert on, a connection waits for a row for longer than any test. So a wait by
     /// mistake can't stay hidden.
     pub(crate) async fn wait_for_rows(&self, admin: &mut Admin) {
-        self.wait_for_rows_for(SOON * 3, admin).await;
-    }
-
-    /// From its next insert on, a connection waits for a row for so many whole seconds.
-    pub(crate) async fn wait_for_rows_for(&self, wait: Duration, admin: &mut Admin) {
         for table in ["lock", "holder"] {
             let trigger = format!("{}_{table}_waits", self.prefix);
             let table = self.table(table);
@@ -163,7 +158,7 @@ impl Bed {
                 .run(format!(
                     "CREATE TRIGGER lockkit.{trigger} BEFORE INSERT ON lockkit.{table} FOR EACH ROW \
                      SET SESSION innodb_lock_wait_timeout={}",
-                    wait.as_secs()
+                    SOON.as_secs() * 3
                 ))
                 .await;
         }
