@@ -147,16 +147,19 @@ async fn c8_c10_a_pool_that_the_program_uses_up_delays_no_request(flavor: SqlFla
 /// Catches a connection that goes back to the pool while an answer is still to come. The program
 /// would take that for the answer to its own question.
 async fn c6_a_request_that_is_dropped_midway_harms_no_connection_of_the_pool(flavor: SqlFlavor) {
-    // A server that stalls would answer right after its stall: a wait for a row lasts a second.
-    let bed = Bed::steady(flavor);
+    let bed = Bed::shared(flavor);
     let mut admin = bed.admin().await;
     let pool = Pool::new(options(&bed));
     let own = connect_by(&bed, &pool).await;
+    bed.wait_for_rows(&mut admin).await;
     next_token(&own, "a").await;
     admin.run("START TRANSACTION").await;
-    admin.run(format!("SELECT 1 FROM {} WHERE name='a' FOR UPDATE", bed.table("lock"))).await;
+    let row = format!("FROM {} WHERE kind='mutex' AND name='a'", bed.table("lock"));
+    admin.run(format!("SELECT 1 {row} FOR UPDATE")).await;
     let waiting = bed.waiting();
-    for _ in 0..3 {
+    for round in 0..3 {
+        // The connection inserts a row.
+        next_token(&own, &format!("before {round}")).await;
         let mut claim = claim(&own, "a");
         let attempt = claim.attempt(Wait::No);
         unanswered(attempt, async || admin.one::<u64>(&waiting).await == 1).await;
