@@ -32,8 +32,8 @@ const FACTS: &str = "SHOW GLOBAL STATUS LIKE 'Uptime';\
     'wsrep_on','group_replication_group_name','group_replication_single_primary_mode');";
 
 /// If the server takes longer than this for the statements, the client asks again. It computes the
-/// server's start from the time and the uptime. If these are far apart, the server would look like
-/// a later run of itself, and its connections as if they had ended with the earlier run.
+/// server's start from the time and the uptime. If these are far apart, the server looks like a
+/// later run of itself. Then a connection of the same run would count as ended.
 const LONGEST_FACTS_US: u64 = 500_000;
 
 /// Asks whether the server takes changes. MariaDB does not know `super_read_only`, and skips it.

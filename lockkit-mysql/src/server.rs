@@ -1,8 +1,7 @@
 //! Identifies the server that a connection leads to.
 
 /// How far apart the computed starts of one server may be. The server reports its uptime in whole
-/// seconds, and each start may be wrong by the half second that passes between the time and the
-/// uptime.
+/// seconds, and at most half a second after its time.
 const SAME_START_US: u64 = 2_000_000;
 
 /// The server of a connection: which one it is, when it started, and its number for the connection.
