@@ -190,7 +190,7 @@ mod tests {
         let readers =
             [(1, SHARED, 0, 20), (2, SHARED, 5, 30), (3, ALONE, 30, 40), (4, SHARED, 40, 50)];
         assert_eq!(witness(&readers).verify(), 4);
-        // The holder of token 1 was told after the end of its lease.
+        // The holder of token 1 learned of its grant after the end of its lease.
         assert_eq!(witness(&[(1, ALONE, 25, 25), (2, ALONE, 20, 30)]).verify(), 2);
         let taken = [(1, permits(2), 0, 20), (2, permits(1), 5, 30), (3, permits(2), 20, 40)];
         assert_eq!(witness(&taken).verify(), 3);
