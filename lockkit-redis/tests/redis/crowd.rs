@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU32;
 
+use futures_util::future::join_all;
 use lockkit_core::{
     Kind, LockName, OwnerId,
     spi::{Attempt, Backend as _, ClaimSpec, Mode, Released, Wait},
@@ -221,12 +222,16 @@ async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_
     let mut writer = store.redis.claim(spec_of(Kind::RwLock, Mode::Exclusive)).unwrap();
     granted(writer.attempt(Wait::No).await);
     let name = LockName::new(Kind::RwLock, "a").unwrap();
-    let mut readers = Vec::new();
-    for _ in 0..300 {
+    let reader = |_| {
         let spec = ClaimSpec::new(name.clone(), OwnerId::random(), Mode::Shared, TTL, OP_TIMEOUT);
-        let (mut claim, signal) = waiter_for(&store, spec);
-        assert!(busy(claim.attempt(Wait::Queue).await).0);
-        readers.push((claim, signal));
+        waiter_for(&store, spec)
+    };
+    let mut readers: Vec<_> = (0..300).map(reader).collect();
+    // All attempts run at once. One after the other, the first readers could be dead when the last
+    // one comes.
+    let attempts = readers.iter_mut().map(|(claim, _)| claim.attempt(Wait::Queue));
+    for attempt in join_all(attempts).await {
+        assert!(busy(attempt).0);
     }
     store.admin.reset_calls().await;
     assert_eq!(writer.release().await.unwrap(), Released::Freed);
@@ -239,7 +244,7 @@ async fn c8_hundreds_of_readers_behind_a_writer_are_served_by_requests_that_are_
         lock(&mut claim, &signal).await;
         claim
     });
-    let mut holders = futures_util::future::join_all(reading).await;
+    let mut holders = join_all(reading).await;
     let seen = store.redis.inspect(&name).await.unwrap();
     assert_eq!((seen.holders.len(), seen.waiters), (300, Some(0)));
     for holder in &mut holders {

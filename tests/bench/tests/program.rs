@@ -45,8 +45,12 @@ fn ctrl_c_leaves_no_process_no_lock_and_no_report() {
     let children = children_of(run.id());
     for child in &children {
         // Until a child runs its own program, the system shows the command line of its parent.
-        let own = || Some(shown_of(*child)).filter(|shown| *shown != shown_of(run.id()));
-        let shown = until("the child runs", own);
+        let own = || {
+            let line = shown_of(*child, "cmdline");
+            !line.is_empty() && line != shown_of(run.id(), "cmdline")
+        };
+        until("the child runs", || own().then_some(()));
+        let shown = shown_of(*child, "cmdline") + &shown_of(*child, "environ");
         assert!(!shown.contains(PASSWORD), "{shown}");
     }
     until("the child has its locks", || (!names_in_use(&url).is_empty()).then_some(()));

@@ -71,7 +71,7 @@ fn c8_a_call_that_waits_moves_to_another_runtime() {
             let home = threads();
             let guard = home.block_on(world.mutex("a").lock()).unwrap();
             home.spawn(async move {
-                time::sleep(secs(1)).await;
+                time::sleep(secs(2)).await;
                 guard.release().await
             });
             let mutex =
@@ -96,9 +96,9 @@ fn c8_a_bounded_call_moves_to_another_runtime() {
                 home.block_on(world.mutex_with("a", options().with_ttl(secs(60))).lock()).unwrap();
             let mutex = world.mutex("a");
             let start = std::time::Instant::now();
-            let error = moved(Box::pin(mutex.lock_timeout(secs(1)))).unwrap_err();
+            let error = moved(Box::pin(mutex.lock_timeout(secs(2)))).unwrap_err();
             assert_eq!(error.kind(), crate::ErrorKind::Timeout);
-            assert!(start.elapsed() >= secs(1), "{kind:?}, gated: {gated}: {:?}", start.elapsed());
+            assert!(start.elapsed() >= secs(2), "{kind:?}, gated: {gated}: {:?}", start.elapsed());
             drop((guard, mutex));
             home.block_on(world.clean(&format!("{kind:?}, gated: {gated}")));
         }

@@ -8,6 +8,7 @@ use tokio::runtime::Builder;
 use super::{
     manual, ms,
     runtimes::{single, threads, world},
+    secs,
 };
 use crate::{
     error::ErrorKind,
@@ -99,7 +100,7 @@ fn c7_outside_a_runtime_the_keeper_releases_and_answers() {
 fn c3_outside_a_runtime_the_loss_signal_fires_and_renewal_is_an_error() {
     let world = world(Kind::Ttl);
     let runtime = threads();
-    let guard = runtime.block_on(world.mutex_with("a", manual().with_ttl(ms(300))).lock()).unwrap();
+    let guard = runtime.block_on(world.mutex_with("a", manual().with_ttl(secs(3))).lock()).unwrap();
     assert_eq!(guard.renew().now_or_never().unwrap().unwrap_err().kind(), ErrorKind::NoRuntime);
     assert_eq!(block_on(guard.lost().wait()), LossReason::Expired);
     drop(guard);
@@ -111,7 +112,7 @@ fn c7_with_neither_runtime_nor_keeper_a_release_is_an_unknown_outcome() {
     let world = world(Kind::Ttl);
     let runtime = threads();
     let guard = runtime.block_on(world.mutex("a").lock()).unwrap();
-    runtime.shutdown_timeout(ms(100));
+    runtime.shutdown_timeout(secs(30));
     let error = guard.release().now_or_never().expect("an answer at once").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoRuntime);
     assert!(error.is_outcome_unknown());

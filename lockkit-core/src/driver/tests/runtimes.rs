@@ -32,23 +32,24 @@ pub(super) fn world(kind: Kind) -> World {
 #[test]
 fn a_runtime_shut_down_while_guards_live() {
     let world = world(Kind::Ttl);
-    let options = options().with_ttl(ms(1_500));
+    let ttl = secs(3);
+    let options = options().with_ttl(ttl);
     let runtime = threads();
     let [a, b, c] = ["a", "b", "c"].map(|name| {
         let mutex = world.mutex_with(name, options.clone());
         runtime.block_on(mutex.lock()).unwrap()
     });
     let lost = c.lost();
-    runtime.shutdown_timeout(ms(100));
+    runtime.shutdown_timeout(secs(30));
     assert!(a.is_held());
     drop(b); // no runtime: kept for the next background task
     let runtime = single();
     runtime.block_on(a.release()).expect("inline: needs no keeper");
-    runtime.block_on(async { time::timeout(ms(3_000), lost).await.expect("fires by itself") });
+    runtime.block_on(async { time::timeout(secs(30), lost).await.expect("fires by itself") });
     assert!(!c.is_held());
     runtime.block_on(async {
         let d = world.mutex_with("d", options).lock().await.unwrap();
-        time::sleep(ms(2_000)).await;
+        time::sleep(ttl + secs(1)).await;
         assert!(d.is_held(), "a new keeper renews");
         d.release().await.unwrap();
         drop(c);
@@ -74,7 +75,7 @@ fn a_renewal_cut_off_by_its_runtime_is_adopted() {
             // The machine stopped for a whole lease, so no renewal was sent.
         }
     });
-    runtime.shutdown_timeout(ms(50));
+    runtime.shutdown_timeout(secs(30));
     assert!(guard.is_held());
     single().block_on(async {
         drop(world.mutex("x").try_lock().await.unwrap());
@@ -92,7 +93,7 @@ fn c3_a_session_guard_is_lost_with_its_runtime() {
         let runtime = threads();
         let mutex = world.mutex_with("a", options().with_renewal(renewal));
         let guard = runtime.block_on(mutex.lock()).unwrap();
-        runtime.shutdown_timeout(ms(50));
+        runtime.shutdown_timeout(secs(30));
         assert!(!guard.is_held(), "nobody watches the session");
         drop((guard, mutex));
         single().block_on(async {
@@ -166,7 +167,7 @@ fn c10_a_waiter_outlives_the_runtime_of_the_keeper() {
         let away = single();
         let mut waiting = Box::pin(async move { mutex.lock().await });
         away.block_on(async { time::timeout(ms(50), waiting.as_mut()).await.unwrap_err() });
-        home.shutdown_timeout(ms(50));
+        home.shutdown_timeout(secs(30));
         drop(holder);
         away.block_on(async {
             let guard = waiting.await.unwrap();
@@ -209,7 +210,7 @@ fn a_guard_dropped_after_runtime_and_locker_leaks_nothing() {
                 locker.mutex("a").unwrap().with_options(options().with_renewal(renewal)).unwrap();
             let guard = runtime.block_on(mutex.lock()).unwrap();
             let lost = guard.lost();
-            runtime.shutdown_timeout(ms(50));
+            runtime.shutdown_timeout(secs(30));
             if wake {
                 store.wake_all();
             }
@@ -235,7 +236,7 @@ fn a_runtime_shut_down_after_locker_and_guard_leaks_nothing() {
     let guard = runtime.block_on(locker.mutex("a").unwrap().lock()).unwrap();
     store.always(Op::Release, Fault::Hang);
     drop((locker, guard));
-    runtime.shutdown_timeout(ms(50));
+    runtime.shutdown_timeout(secs(30));
     assert_eq!((store.live_claims(), Arc::strong_count(&store)), (0, 1));
 }
 
@@ -252,7 +253,7 @@ fn a_clean_up_cut_off_by_its_runtime_is_adopted() {
             time::timeout(ms(20), world.mutex("b").lock()).await.unwrap_err();
             time::sleep(ms(20)).await;
         });
-        runtime.shutdown_timeout(ms(50));
+        runtime.shutdown_timeout(secs(30));
         world.store.set_latency(ms(2));
         single().block_on(async {
             drop(world.mutex("x").lock().await.unwrap());

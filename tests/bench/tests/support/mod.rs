@@ -46,10 +46,10 @@ pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     })
 }
 
-/// The command line and environment of a process, which other users may read.
-pub(crate) fn shown_of(pid: u32) -> String {
-    let read = |what| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
-    String::from_utf8_lossy(&[read("cmdline"), read("environ")].concat()).into_owned()
+/// The `cmdline` or `environ` of a process, which other users may read.
+pub(crate) fn shown_of(pid: u32, what: &str) -> String {
+    let read = fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    String::from_utf8_lossy(&read).into_owned()
 }
 
 /// Asks until there is an answer.

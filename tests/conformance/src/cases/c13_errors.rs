@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockkit_core::{Error, ErrorKind, LockOptions, MAX_TTL, MIN_TTL};
 
+use super::c8_waiting::out_of_reach;
 use crate::{
     case::{Needs, cases},
     env::{AMPLE, Env, becomes_free, give_back, long, take},
@@ -65,10 +66,7 @@ async fn c13_an_unreachable_store_is_an_error_in_time(env: Env) {
     let error = lock.try_lock().await.expect_err("C13: an answer of a store that is not there");
     says_it_all(&error, ErrorKind::Unavailable);
     assert!(start.elapsed() < op_timeout + slack(), "C13: an error after {:?}", start.elapsed());
-    let error = lock
-        .lock_timeout(env.moment())
-        .await
-        .expect_err("C13: an answer of a store that is not there");
+    let error = out_of_reach(&env, &lock, env.moment()).await;
     says_it_all(&error, ErrorKind::Unavailable);
     link.heal();
 }

@@ -226,7 +226,9 @@ async fn c3_a_paused_store_loses_the_lock_in_time(env: Env) {
     env.harness().resume().await.unwrap();
     assert_eq!(reason, LossReason::Expired);
     assert!(!held, "C3: lost() fired and is_held() still said true");
-    assert!(stay.until <= confirmed + options.ttl(), "C3: held for longer than the lease");
+    // If it was lost before the first look, the stay proves nothing.
+    let in_time = stay.until <= confirmed + options.ttl();
+    assert!(in_time || stay.until == stay.from, "C3: held for longer than the lease");
     assert!(ended >= granted + options.ttl() / 2, "C3: given up long before the end of the lease");
     drop(guard);
     becomes_free(&env.lock(&locker, "x", long())).await;

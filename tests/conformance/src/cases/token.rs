@@ -134,7 +134,7 @@ async fn c2_no_renewal_shortens_a_confirmed_lease(env: Env) {
     let locker = env.locker().await;
     let options = env.fleeting(AMPLE);
     let ttl = options.ttl();
-    let lock = env.lock(&locker, "x", options);
+    let lock = env.lock(&locker, "x", options.with_op_timeout(ttl / 2));
     let guard = take(&lock).await;
     // The remaining lease must never shrink below what was confirmed, whatever is asked for
     // meanwhile.

@@ -171,9 +171,9 @@ impl Harness for SqlHarness {
             }
             Strategy::Pessimistic => {
                 let holder =
-                    format!("SELECT thread FROM {} WHERE kind=? AND name=?", table("fence"));
-                let thread: Option<u64> = admin.exec_first(holder, key()).await?;
-                let thread = thread.ok_or("no connection has had the lock so far")?;
+                    format!("SELECT thread,fence FROM {} WHERE kind=? AND name=?", table("fence"));
+                let present: Option<(u64, u64)> = admin.exec_first(&holder, key()).await?;
+                let (thread, _) = present.ok_or("no connection has had the lock so far")?;
                 // Waits until the connection has ended and the row is free, because a killed
                 // connection needs some time to end.
                 while admin.query_drop(format!("KILL CONNECTION {thread}")).await.is_ok() {
@@ -184,6 +184,10 @@ impl Harness for SqlHarness {
                     table("row")
                 );
                 while admin.exec_drop(&free, key()).await.is_err() {
+                    if admin.exec_first(&holder, key()).await? != present {
+                        // The next owner has it already.
+                        return Ok(());
+                    }
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 // When an operator ends a lease, the next owner need not wait for it.
