@@ -1,8 +1,14 @@
-//! Tests how many file operations a pair of lock and release costs; no time is measured.
+//! Tests how many file operations a pair of lock and release costs.
 #![cfg(target_os = "linux")]
 
 use std::{
-    cell::RefCell, fs, mem::MaybeUninit, os::fd::OwnedFd, path::Path, rc::Rc, time::Duration,
+    cell::RefCell,
+    fs,
+    mem::MaybeUninit,
+    os::fd::OwnedFd,
+    path::Path,
+    rc::Rc,
+    time::{Duration, Instant},
 };
 
 use lockkit_core::{LockOptions, Locker, Mutex};
@@ -65,6 +71,7 @@ async fn a_pair_opens_two_files_and_makes_none() {
     let counter = Counter::new(&folder.path().join("names/mutex"));
     let mut opened = 0;
     let mut made = 0;
+    let start = Instant::now();
     for _ in 0..PAIRS {
         pair(&mutex).await;
         let counted = counter.count();
@@ -73,9 +80,10 @@ async fn a_pair_opens_two_files_and_makes_none() {
     }
     assert!(opened >= PAIRS, "the counter does not count");
     // The watcher's thread looks ten times a second. If it still reads the file that a pair replaced,
-    // the next change makes a new one.
+    // the next change removes that file and makes a new one.
+    let looks = usize::try_from(start.elapsed().as_millis() / 100).unwrap() + 2;
     assert!(opened <= 3 * PAIRS, "{opened} files opened by {PAIRS} pairs");
-    assert!(made < PAIRS / 4, "{made} files made or removed by {PAIRS} pairs");
+    assert!(made <= 2 * looks, "{made} files made or removed by {PAIRS} pairs");
 }
 
 #[tokio::test]

@@ -177,14 +177,13 @@ impl Backend for Quorum {
             return Ok(Released::NotHeld);
         };
         let holding = inspect::tokens(&seen, owner);
-        let requests = holding
-            .iter()
-            .map(|(place, token)| self.members.all[*place].force_release(name, *token));
+        let requests =
+            holding.iter().map(|(place, token)| self.members.all[*place].free(name, owner, *token));
         let answers = gather(requests.collect(), self.need(), |_| false).await;
         // The lock is free once enough members are without it that another client can get it. The
         // old grant then has too few members left as well.
         let elsewhere = good(&seen).count() - holding.len();
-        let without = elsewhere + good(&answers).count();
+        let without = elsewhere + good(&answers).filter(|(_, is_free)| **is_free).count();
         if without >= self.need() && without >= self.touch() {
             return Ok(Released::Freed);
         }

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::future::{self, BoxFuture};
+use futures_util::future::BoxFuture;
 use lockkit_core::{
-    Error, ErrorKind, FencingToken, LockName, Result,
+    Error, ErrorKind, FencingToken, LockName, OwnerId, Result,
     spi::{
         Backend, Capabilities, Descriptor, Exceptions, Inspection, Poll, Released, RenewalPacing,
     },
@@ -59,16 +59,23 @@ impl Member {
         })
     }
 
-    /// Takes a token in the form that [`inspect`](Self::inspect) shows.
-    pub(crate) fn force_release<'a>(
+    /// Ends the grant of `owner` by its token, which has the form that [`inspect`](Self::inspect)
+    /// shows. Returns whether `owner` is without the lock at this member now.
+    pub(crate) fn free<'a>(
         &'a self,
         name: &'a LockName,
+        owner: OwnerId,
         token: FencingToken,
-    ) -> BoxFuture<'a, Result<Released>> {
-        match token.get().checked_sub(self.base()) {
-            Some(own) => self.backend.force_release(name, FencingToken::new(own)),
-            None => Box::pin(future::ready(Ok(Released::NotHeld))),
-        }
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let own = FencingToken::new(token.get().saturating_sub(self.base()));
+            if self.backend.force_release(name, own).await? == Released::Freed {
+                return Ok(true);
+            }
+            // The token may have been raised since it was seen.
+            let seen = self.backend.inspect(name).await?;
+            Ok(seen.holders.iter().all(|holder| holder.owner != Some(owner)))
+        })
     }
 }
 

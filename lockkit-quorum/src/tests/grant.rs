@@ -100,6 +100,9 @@ async fn c4_a_member_that_lost_the_lock_before_the_raise_does_not_count() {
 #[tokio::test(start_paused = true)]
 async fn c5_a_repeated_attempt_is_the_same_grant() {
     let fakes = fakes(5);
+    // The last member joins later, with a larger token.
+    advance(&fakes[4], 10).await;
+    fakes[4].always(Op::Attempt, Fault::SlowRequest(ms(100)));
     let mut claim = quorum(&fakes).claim(spec("x")).unwrap();
     let first = grant(&mut *claim).await;
     tokio::time::sleep(TTL / 2).await;

@@ -170,6 +170,29 @@ async fn c14_a_ballot_that_is_not_won_yet_is_shown_with_no_smaller_token() {
     }
 }
 
+/// The members have granted, and the ballot raises their tokens before the requests to free them come.
+#[tokio::test(start_paused = true)]
+async fn c14_force_release_by_a_token_that_is_raised_meanwhile_is_not_freed() {
+    let fakes = fakes(5);
+    advance(&fakes[4], 10).await;
+    for fake in &fakes {
+        fake.always(Op::Attempt, Fault::SlowReply(ms(30)));
+        fake.always(Op::ForceRelease, Fault::SlowRequest(ms(100)));
+    }
+    let quorum = quorum(&fakes);
+    let mut claim = quorum.claim(spec("x")).unwrap();
+    let free = async {
+        sleep(ms(10)).await;
+        let smaller = quorum.inspect(&name()).await.unwrap().holders[0].token.unwrap();
+        (smaller, quorum.force_release(&name(), smaller).await)
+    };
+    let (grant, (smaller, freed)) = tokio::join!(grant(&mut *claim), free);
+    assert!(smaller < grant.token, "the token was not raised");
+    let error = freed.unwrap_err();
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn c14_one_leadership_has_one_term_whichever_member_is_silent() {
     let fakes = fakes(3);

@@ -58,7 +58,8 @@ async fn c5_reply_lost_same_token(env: Env) {
     link.heal();
     let guard = within(soon(), "the retried grant", asking).await.unwrap().unwrap();
     if let Some((owner, token)) = seen {
-        // A quorum may show a smaller token until its members have decided.
+        // A quorum may show a smaller token until its members have decided. After that, its token
+        // stays (`c5_a_repeated_attempt_is_the_same_grant`).
         let may_rise = !env.harness().parts().is_empty();
         let is_the_same = guard.fencing_token() == token
             || (may_rise && guard.fencing_token() > token && guard.owner() == owner);

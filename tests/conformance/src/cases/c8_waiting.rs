@@ -120,8 +120,8 @@ async fn c8_a_bound_is_kept_while_the_store_is_out_of_reach(env: Env) {
 }
 
 /// The error of a bounded call while the store refuses connections. On a busy machine the refusal may
-/// come after the bound. Where a call waits inside a request, it can then not be told from a taken
-/// lock, so the bound is doubled.
+/// come after a short bound. Where a call waits inside a request, it can then not be told from a
+/// taken lock, so the bound is doubled.
 pub(super) async fn out_of_reach(env: &Env, lock: &AnyLock, mut bound: Duration) -> Error {
     let waits_inside_a_request = !env.descriptor().max_patience.is_zero();
     loop {
@@ -130,7 +130,7 @@ pub(super) async fn out_of_reach(env: &Env, lock: &AnyLock, mut bound: Duration)
         ended(start, bound);
         match answer {
             Err(error) => return error,
-            Ok(None) if waits_inside_a_request && bound < soon() => bound *= 2,
+            Ok(None) if waits_inside_a_request && bound < slack() / 3 => bound *= 2,
             answer => panic!("C13: refused by the store, it is told: {answer:?}"),
         }
     }

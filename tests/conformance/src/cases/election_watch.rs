@@ -101,10 +101,10 @@ async fn c8_election_a_watch_reports_a_vacancy(env: Env) {
     timeout(settled(&env) * 2, watch.changed()).await.expect_err("nothing has changed");
 }
 
-/// Campaigns while a look that its caller dropped may still be under way. Where such a look takes the
-/// free lock for a moment, one try could be refused.
-async fn elected(candidate: &Election, value: &str) -> Leadership {
-    within(soon(), "a leader", candidate.campaign(value)).await.unwrap()
+/// Campaigns while a look may be under way that was dropped or is not polled any more. Where such a
+/// look takes the free lock for a moment, one try could be refused.
+async fn elected(env: &Env, candidate: &Election, value: &str) -> Leadership {
+    within(env.poll(), "a leader", candidate.campaign(value)).await.unwrap()
 }
 
 async fn c8_election_a_watch_that_is_dropped_midway_misses_nothing(env: Env) {
@@ -124,7 +124,7 @@ async fn c8_election_a_watch_that_is_dropped_midway_misses_nothing(env: Env) {
     };
     assert!(next().await.is_none());
     for _ in 0..3 {
-        let leadership = elected(&candidate, "short of time").await;
+        let leadership = elected(&env, &candidate, "short of time").await;
         assert_eq!(next().await.map(|leader| leader.term), Some(leadership.term()));
         leadership.resign().await.unwrap();
         assert!(next().await.is_none());
@@ -145,7 +145,7 @@ async fn c8_election_all_watches_hear_of_a_change(env: Env) {
     let mut pinned = Box::pin(other.changed());
     timeout(STEP, &mut pinned).await.ok();
     for _ in 0..3 {
-        let leadership = elected(&candidate, "for all").await;
+        let leadership = elected(&env, &candidate, "for all").await;
         for watch in &mut watches {
             let leader = within(settled(&env), "the news for all", async {
                 loop {

@@ -20,7 +20,7 @@ use crate::{
     env::{Env, SHORT, becomes_free, give_back, lock_soon, long, take, too_slow},
     faulty::Op,
     judge::{judged, loss_of},
-    wait::{STEP, STORM, a_minute, at_once, eventually, soon, within},
+    wait::{STEP, STORM, a_minute, at_once, eventually, slack, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -223,7 +223,7 @@ async fn c3_a_loss_while_the_set_waits_ends_the_call(env: Env) {
         let all = set(&env, &a, &["a", "b", "c"], turn.renewed());
         let waiting = tokio::spawn(async move { all.lock().await });
         let lock = env.lock(&b, "b", long());
-        let mut freed = false;
+        let mut freed = None;
         eventually(turn.ttl + soon(), async || {
             if waiting.is_finished() {
                 return Ok(());
@@ -233,8 +233,12 @@ async fn c3_a_loss_while_the_set_waits_ends_the_call(env: Env) {
             let seen = lock.inspect().await.map_err(|error| error.to_string())?;
             if let Some(token) = seen.holders.first().and_then(|holder| holder.token) {
                 let answer = lock.force_release(token).await.map_err(|error| error.to_string())?;
-                freed |= answer == Released::Freed;
+                if answer == Released::Freed {
+                    freed = Some(Instant::now());
+                }
             }
+            let since = freed.map(|freed| freed.elapsed());
+            assert!(since < Some(turn.ttl + slack()), "C3: the call goes on {since:?} after it");
             Err("the call goes on".to_owned())
         })
         .await;
@@ -242,7 +246,7 @@ async fn c3_a_loss_while_the_set_waits_ends_the_call(env: Env) {
         becomes_free(&env.lock(&b, "a", long())).await;
         becomes_free(&lock).await;
         give_back(busy).await;
-        match (freed, error.kind(), error.name().map(|name| name.as_str())) {
+        match (freed.is_some(), error.kind(), error.name().map(|name| name.as_str())) {
             (true, ErrorKind::Lost, Some("b")) => Ok(()),
             _ => Err(format!("C10: it ended by itself: {}", loss_of(error))),
         }
