@@ -100,7 +100,7 @@ fn ended() -> Result<(), Failed> {
         leading.display(),
         go.display()
     );
-    let mut only = Running::start(place.lockkit(["elect", "leader", "--grace=5s", "-c", &line]));
+    let mut only = Running::start(place.lockkit(["elect", "leader", "--grace=9s", "-c", &line]));
     leaders(&place, 1);
     let mut unlock =
         Running::start(place.lockkit(["unlock", "leader", "--force", "--reason=test"]));

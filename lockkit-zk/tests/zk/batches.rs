@@ -234,7 +234,7 @@ async fn c6_a_request_whose_caller_gave_up_is_not_sent() {
 #[tokio::test]
 async fn c8_callers_that_are_not_polled_delay_the_others_once() {
     const PAIRS: u32 = 40;
-    let bed = Bed::shared();
+    let bed = Bed::steady();
     let (zk, proxy) = bed.behind_proxy("").await;
     let mut claims = claims(&bed, &zk).await;
     let (idle, busy) = claims.split_at_mut(NAMES / 2);

@@ -51,8 +51,10 @@ async fn lock_and_release(locker: &Locker) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontended_pair_costs_three_requests() {
+    // A session's second heartbeat comes after a minute, and would count. A server that stalls again
+    // and again could take that long.
+    let bed = Bed::steady();
     for query in ["", "fair=false"] {
-        let bed = Bed::shared();
         let locker = bed.locker(query).await;
         let meter = Meter::on(&bed).await;
         let requests = meter.requests(lock_and_release(&locker)).await;
@@ -127,10 +129,11 @@ async fn a_refused_try_through_the_driver_writes_nothing() {
 /// A herd would cost one request per waiter and hand-over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
-    let bed = Bed::shared();
+    // A session's second heartbeat comes after a minute, and would count. A server that stalls again
+    // and again could take that long.
+    let bed = Bed::steady();
     // Two names, because the numbers of one name alone could be a constant.
     for name in ["a", "b"] {
-        // A session's second heartbeat comes after a minute, and would count.
         let zk = bed.connect("").await;
         let meter = Meter::on(&bed).await;
         let mut waiters = JoinSet::new();

@@ -16,7 +16,7 @@ use lockkit_zk::{
 use crate::support::*;
 
 /// The session timeout of the program. The first proof of the session takes 0.4 of it.
-const LEASE: Duration = Duration::from_secs(12);
+const LEASE: Duration = Duration::from_secs(24);
 
 async fn program_at(address: &str, lease: Duration) -> Client {
     let connector =
