@@ -183,17 +183,25 @@ impl Backend for Quorum {
         // The lock is free once enough members are without it that another client can get it. The
         // old grant then has too few members left as well.
         let elsewhere = good(&seen).count() - holding.len();
-        let without = elsewhere + good(&answers).filter(|(_, is_free)| **is_free).count();
-        if without >= self.need() && without >= self.touch() {
+        let freed = good(&answers).filter(|(_, is_free)| **is_free).count();
+        let without = elsewhere + freed;
+        // A ballot that is not decided yet has raised the token of such a member, and may go on with
+        // other members.
+        let goes_on = freed < good(&answers).count();
+        if !goes_on && without >= self.need() && without >= self.touch() {
             return Ok(Released::Freed);
         }
         let label = |at: usize| &*self.members.all[holding[at].0].label;
         let error = too_few(&answers, answers.len(), label).unwrap_or_else(|| {
-            let text = format!(
-                "{without} of {} members no longer have the lock, and {} must confirm that",
-                seen.len(),
-                self.need()
-            );
+            let text = if goes_on {
+                "the token of the grant was raised meanwhile; inspect again".to_owned()
+            } else {
+                format!(
+                    "{without} of {} members no longer have the lock, and {} must confirm that",
+                    seen.len(),
+                    self.need()
+                )
+            };
             Error::new(ErrorKind::Unavailable, text)
         });
         Err(error.with_outcome_unknown())

@@ -108,6 +108,7 @@ async fn c5_a_repeated_attempt_is_the_same_grant() {
     tokio::time::sleep(TTL / 2).await;
     let again = grant(&mut *claim).await;
     assert_eq!(first.token, again.token);
+    assert!(shown(&fakes).await[4].unwrap().1 > first.token, "the last member has not joined");
     let (Lease::Proven { at: before, .. }, Lease::Proven { at: after, .. }) =
         (first.lease, again.lease)
     else {

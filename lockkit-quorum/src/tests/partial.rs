@@ -193,6 +193,29 @@ async fn c14_force_release_by_a_token_that_is_raised_meanwhile_is_not_freed() {
     assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
 }
 
+/// One member is freed, one is raised before, and one grants only after the look.
+#[tokio::test(start_paused = true)]
+async fn c14_force_release_of_a_ballot_that_goes_on_with_another_member_is_not_freed() {
+    let fakes = fakes(3);
+    advance(&fakes[2], 10).await;
+    fakes[0].always(Op::Attempt, Fault::SlowReply(ms(30)));
+    fakes[1].always(Op::Attempt, Fault::SlowReply(ms(30)));
+    fakes[1].always(Op::RaiseToken, Fault::SlowRequest(ms(100)));
+    fakes[2].always(Op::Attempt, Fault::SlowRequest(ms(20)));
+    fakes.iter().for_each(|fake| fake.always(Op::ForceRelease, Fault::SlowRequest(ms(40))));
+    let quorum = quorum(&fakes);
+    let mut claim = quorum.claim(spec("x")).unwrap();
+    let free = async {
+        sleep(ms(10)).await;
+        let smaller = quorum.inspect(&name()).await.unwrap().holders[0].token.unwrap();
+        (smaller, quorum.force_release(&name(), smaller).await)
+    };
+    let (grant, (smaller, freed)) = tokio::join!(grant(&mut *claim), free);
+    assert!(smaller < grant.token, "the token was not raised");
+    assert!(freed.unwrap_err().is_outcome_unknown());
+    assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn c14_one_leadership_has_one_term_whichever_member_is_silent() {
     let fakes = fakes(3);
