@@ -185,15 +185,15 @@ impl Backend for Quorum {
         let elsewhere = good(&seen).count() - holding.len();
         let freed = good(&answers).filter(|(_, is_free)| **is_free).count();
         let without = elsewhere + freed;
-        // A ballot that is not decided yet has raised the token of such a member, and may go on with
-        // other members.
-        let goes_on = freed < good(&answers).count();
-        if !goes_on && without >= self.need() && without >= self.touch() {
+        // A ballot that is not decided yet has raised the token of the other ones, and may be won with
+        // members that grant later.
+        let is_raised = freed < good(&answers).count();
+        if !is_raised && without >= self.need() && without >= self.touch() {
             return Ok(Released::Freed);
         }
         let label = |at: usize| &*self.members.all[holding[at].0].label;
         let error = too_few(&answers, answers.len(), label).unwrap_or_else(|| {
-            let text = if goes_on {
+            let text = if is_raised {
                 "the token of the grant was raised meanwhile; inspect again".to_owned()
             } else {
                 format!(
