@@ -79,8 +79,8 @@ async fn a_pair_opens_two_files_and_makes_none() {
         made += counted.1;
     }
     assert!(opened >= PAIRS, "the counter does not count");
-    // The watcher's thread looks ten times a second. If it still reads the file that a pair replaced,
-    // the next change removes that file and makes a new one.
+    // The watcher's thread looks ten times a second. If it still reads the file that a pair
+    // replaced, the next change removes that file and makes a new one.
     let looks = usize::try_from(start.elapsed().as_millis() / 100).unwrap() + 2;
     assert!(opened <= 3 * PAIRS, "{opened} files opened by {PAIRS} pairs");
     assert!(made <= 2 * looks, "{made} files made or removed by {PAIRS} pairs");

@@ -376,7 +376,8 @@ fn outlasts_its_lease(place: &Place, stalls_at: usize) -> bool {
         let output = lockkit.output();
         let status = fs::read_to_string(place.path(&name)).unwrap();
         let status: Value = serde_json::from_str(&status).unwrap();
-        // On a busy machine the store may be silent for so long that the request for the lock fails.
+        // On a busy machine the store may be silent for so long that the request for the lock
+        // fails.
         if output.status.code() == Some(125) && status["token"].is_null() {
             continue;
         }

@@ -100,8 +100,8 @@ fn not_executed() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Makes `ask` try again while lockkit does not name the holder. It asks the store only for a second
-/// who that is, which is not always enough on a busy machine.
+/// Makes `ask` try again while lockkit does not name the holder. It asks the store only for a
+/// second who that is, which is not always enough on a busy machine.
 fn naming_the_holder(ask: impl Fn() -> String) -> String {
     let mut told = iter::repeat_with(ask).take(6);
     told.find(|said| !said.contains("did not say by whom")).expect("a named holder")

@@ -170,7 +170,8 @@ async fn c14_a_ballot_that_is_not_won_yet_is_shown_with_no_smaller_token() {
     }
 }
 
-/// The members have granted, and the ballot raises their tokens before the requests to free them come.
+/// The members have granted, and the ballot raises their tokens before the requests to free them
+/// come.
 #[tokio::test(start_paused = true)]
 async fn c14_force_release_by_a_token_that_is_raised_meanwhile_is_not_freed() {
     let fakes = fakes(5);

@@ -51,10 +51,10 @@ async fn lock_and_release(locker: &Locker) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontended_pair_costs_three_requests() {
-    // A session's second heartbeat comes after a minute, and would count. A server that stalls again
-    // and again could take that long.
-    let bed = Bed::steady();
     for query in ["", "fair=false"] {
+        // A session's second heartbeat comes after a minute, and would count. A server that stalls
+        // again and again could take that long.
+        let bed = Bed::steady();
         let locker = bed.locker(query).await;
         let meter = Meter::on(&bed).await;
         let requests = meter.requests(lock_and_release(&locker)).await;
@@ -129,8 +129,8 @@ async fn a_refused_try_through_the_driver_writes_nothing() {
 /// A herd would cost one request per waiter and hand-over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
-    // A session's second heartbeat comes after a minute, and would count. A server that stalls again
-    // and again could take that long.
+    // A session's second heartbeat comes after a minute, and would count. A server that stalls
+    // again and again could take that long.
     let bed = Bed::steady();
     // Two names, because the numbers of one name alone could be a constant.
     for name in ["a", "b"] {
