@@ -185,8 +185,8 @@ impl Backend for Quorum {
         let elsewhere = good(&seen).count() - holding.len();
         let freed = good(&answers).filter(|(_, is_free)| **is_free).count();
         let without = elsewhere + freed;
-        // A ballot that is not decided yet has raised the token of the other ones, and may be won
-        // with members that grant later.
+        // A member that still shows the owner has a larger token now: the owner's ballot raised it,
+        // and may win with members that grant later.
         let is_raised = freed < good(&answers).count();
         if !is_raised && without >= self.need() && without >= self.touch() {
             return Ok(Released::Freed);

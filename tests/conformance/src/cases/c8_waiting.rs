@@ -120,8 +120,8 @@ async fn c8_a_bound_is_kept_while_the_store_is_out_of_reach(env: Env) {
 }
 
 /// The error of a bounded call while the store refuses connections. On a busy machine the refusal
-/// may come after a short bound. Where a call waits inside a request, it can then not be told from a
-/// taken lock, so the bound is doubled.
+/// may come after a short bound. A call that waits inside a request then answers as for a taken
+/// lock, so this doubles the bound.
 pub(super) async fn out_of_reach(env: &Env, lock: &AnyLock, mut bound: Duration) -> Error {
     let waits_inside_a_request = !env.descriptor().max_patience.is_zero();
     loop {
