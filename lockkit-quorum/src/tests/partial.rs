@@ -170,8 +170,8 @@ async fn c14_a_ballot_that_is_not_won_yet_is_shown_with_no_smaller_token() {
     }
 }
 
-/// Frees a ballot by force before it is won. Fails unless the operator learns that this is uncertain,
-/// and the holder keeps its grant.
+/// Frees a ballot by force before it is won. Fails unless the operator learns that this is
+/// uncertain, and the holder keeps its grant.
 async fn assert_goes_on(fakes: &[Fake]) {
     let quorum = quorum(fakes);
     let mut claim = quorum.claim(spec("x")).unwrap();
