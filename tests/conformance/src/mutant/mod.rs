@@ -240,7 +240,8 @@ impl Admin for Mutant {
 
 async fn free_all(store: &dyn Backend, name: &LockName) -> Result<()> {
     for token in store.inspect(name).await?.holders.iter().filter_map(|holder| holder.token) {
-        assert_eq!(store.force_release(name, token).await?, Released::Freed);
+        // The holder may have given it back in the meantime.
+        let _ = store.force_release(name, token).await?;
     }
     Ok(())
 }

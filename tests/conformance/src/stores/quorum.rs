@@ -5,7 +5,6 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lockkit_core::{
     LockName, Memory,
-    spi::Released,
     spi::{Backend, Descriptor},
 };
 use lockkit_quorum::{Need, Quorum};
@@ -121,9 +120,9 @@ impl Harness for QuorumHarness {
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
         for (member, _) in &self.members {
             for holder in member.inspect(name).await?.holders {
-                if let Some(token) = holder.token {
-                    assert_eq!(member.force_release(name, token).await?, Released::Freed);
-                }
+                let token = holder.token.ok_or("a holder without a token")?;
+                // A member that was freed before wakes the holder, which may give back the rest.
+                let _ = member.force_release(name, token).await?;
             }
         }
         Ok(())

@@ -204,7 +204,11 @@ impl Harness for ZooKeeperHarness {
             let Some(stat) = admin.check_stat(&path).await? else { continue };
             let created = u64::try_from(stat.czxid)?;
             if held.iter().any(|holder| holder.token.is_some_and(|token| token.get() == created)) {
-                admin.delete(&path, None).await?;
+                match admin.delete(&path, None).await {
+                    // The holder may have ended by itself in the meantime.
+                    Ok(()) | Err(zk::Error::NoNode) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(())
