@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use lockkit_core::{
     LockName, Memory,
-    spi::Released,
     spi::{Backend, Descriptor},
 };
 
@@ -53,9 +52,9 @@ impl Harness for MemoryHarness {
 
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
         for holder in self.0.inspect(name).await?.holders {
-            if let Some(token) = holder.token {
-                assert_eq!(self.0.force_release(name, token).await?, Released::Freed);
-            }
+            let token = holder.token.ok_or("a holder without a token")?;
+            // The grant may have ended by itself in the meantime.
+            let _ = self.0.force_release(name, token).await?;
         }
         Ok(())
     }
