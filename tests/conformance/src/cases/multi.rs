@@ -188,7 +188,7 @@ async fn c3_a_set_is_lost_with_any_of_its_locks(env: Env) {
             let token = guard.fencing_token(name).unwrap();
             assert_eq!(turn.answer(guard.run(async { 7 })).await?, 7);
             let lock = env.lock(&b, name, long());
-            if lock.force_release(token).await.unwrap() == Released::NotHeld {
+            if turn.answer(lock.force_release(token)).await? == Released::NotHeld {
                 return Err(format!("C10: {name} was lost by itself"));
             }
             let work = guard.run(std::future::pending::<()>());

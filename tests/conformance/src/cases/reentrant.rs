@@ -108,7 +108,7 @@ async fn c3_a_lost_hold_is_not_taken_again_under_its_guards(env: Env) {
         let second = turn.answer(lock.lock()).await?;
         let token = first.fencing_token();
         let operator = turn.lock(&b, long());
-        if operator.force_release(token).await.unwrap() == Released::NotHeld {
+        if turn.answer(operator.force_release(token)).await? == Released::NotHeld {
             return Err("C10: it was lost by itself".to_owned());
         }
         within(turn.ttl, "the loss signal", second.lost().wait()).await;
