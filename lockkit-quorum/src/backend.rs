@@ -177,16 +177,17 @@ impl Backend for Quorum {
             return Ok(Released::NotHeld);
         };
         let holding = inspect::tokens(&seen, owner);
-        let requests =
-            holding.iter().map(|(place, token)| self.members.all[*place].free(name, owner, *token));
+        let requests = holding
+            .iter()
+            .map(|(place, shown)| self.members.all[*place].free(name, owner, *shown, token));
         let answers = gather(requests.collect(), self.need(), |_| false).await;
         // The lock is free once enough members are without it that another client can get it. The
         // old grant then has too few members left as well.
         let elsewhere = good(&seen).count() - holding.len();
         let freed = good(&answers).filter(|(_, is_free)| **is_free).count();
         let without = elsewhere + freed;
-        // A member that still shows the owner has a larger token now: the owner's ballot raised it,
-        // and may win with members that grant later.
+        // A member that still shows the owner has a larger token than the named one. The owner's
+        // ballot may then win with members that grant later.
         let is_raised = freed < good(&answers).count();
         if !is_raised && without >= self.need() && without >= self.touch() {
             return Ok(Released::Freed);

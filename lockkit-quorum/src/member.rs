@@ -59,22 +59,32 @@ impl Member {
         })
     }
 
-    /// Ends the grant of `owner` by its token, which has the form that [`inspect`](Self::inspect)
-    /// shows. Returns whether `owner` is without the lock at this member now.
+    /// Ends the grant of `owner` by the member's token. If that token was raised to the token of
+    /// the grant meanwhile, ends it by that one. Both have the form that
+    /// [`inspect`](Self::inspect) shows. Returns whether `owner` is without the lock at this member
+    /// now.
     pub(crate) fn free<'a>(
         &'a self,
         name: &'a LockName,
         owner: OwnerId,
-        token: FencingToken,
+        mut token: FencingToken,
+        of_grant: FencingToken,
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            let own = FencingToken::new(token.get().saturating_sub(self.base()));
-            if self.backend.force_release(name, own).await? == Released::Freed {
-                return Ok(true);
+            loop {
+                let own = FencingToken::new(token.get().saturating_sub(self.base()));
+                if self.backend.force_release(name, own).await? == Released::Freed {
+                    return Ok(true);
+                }
+                let seen = self.inspect(name).await?;
+                let Some(holder) = seen.holders.iter().find(|it| it.owner == Some(owner)) else {
+                    return Ok(true);
+                };
+                if token == of_grant || holder.token != Some(of_grant) {
+                    return Ok(false);
+                }
+                token = of_grant;
             }
-            // The token may have been raised since it was seen.
-            let seen = self.backend.inspect(name).await?;
-            Ok(seen.holders.iter().all(|holder| holder.owner != Some(owner)))
         })
     }
 }

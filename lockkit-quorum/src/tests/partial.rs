@@ -170,6 +170,30 @@ async fn c14_a_ballot_that_is_not_won_yet_is_shown_with_no_smaller_token() {
     }
 }
 
+/// The last member grants after the win, with a smaller token. The renewal raises it before the
+/// request to free it comes.
+#[tokio::test(start_paused = true)]
+async fn c14_force_release_frees_a_member_that_is_raised_to_the_named_token_meanwhile() {
+    let fakes = fakes(3);
+    advance(&fakes[0], 10).await;
+    advance(&fakes[1], 10).await;
+    fakes[2].always(Op::Attempt, Fault::SlowReply(ms(30)));
+    fakes.iter().for_each(|fake| fake.always(Op::ForceRelease, Fault::SlowRequest(ms(50))));
+    let quorum = quorum(&fakes);
+    let mut claim = quorum.claim(spec("x")).unwrap();
+    let token = grant(&mut *claim).await.token;
+    sleep(ms(100)).await;
+    assert!(shown(&fakes).await[2].unwrap().1 < token, "the last member has the token already");
+    let renewal = async {
+        sleep(ms(10)).await;
+        assert!(matches!(claim.renew(None).await.unwrap(), RenewalOutcome::Alive(_)));
+    };
+    let name = name();
+    let (freed, ()) = tokio::join!(quorum.force_release(&name, token), renewal);
+    assert_eq!(freed.unwrap(), Released::Freed);
+    assert_eq!(shown(&fakes).await, [None; 3]);
+}
+
 /// Frees a ballot by force before it is won. Fails unless the operator learns that this is
 /// uncertain, and the holder keeps its grant.
 async fn assert_goes_on(fakes: &[Fake]) {
