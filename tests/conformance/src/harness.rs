@@ -4,7 +4,7 @@ use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lockkit_core::{
-    LockName,
+    LockName, Result as StoreResult,
     spi::{Backend, Descriptor},
 };
 
@@ -269,4 +269,16 @@ impl Faults {
 fn missing<T>(hook: Hook) -> Result<T, BoxError> {
     Err(format!("the hook {hook:?} is missing, and a case that doesn't ask for it called it")
         .into())
+}
+
+/// Ends every grant of a name by its token, for [`Harness::expire_now`]. A grant may end by itself
+/// in the meantime: the end of one grant wakes its holder, which may then give back others.
+///
+/// # Errors
+/// The error of the store.
+pub async fn free_all(store: &dyn Backend, name: &LockName) -> StoreResult<()> {
+    for token in store.inspect(name).await?.holders.iter().filter_map(|holder| holder.token) {
+        let _ = store.force_release(name, token).await?;
+    }
+    Ok(())
 }

@@ -87,7 +87,7 @@ mod witness;
 pub use self::{
     case::Case,
     cases::all as all_cases,
-    harness::{BoxError, Faults, Harness, Hook, Link, Store},
+    harness::{BoxError, Faults, Harness, Hook, Link, Store, free_all},
     runner::{Locks, main, main_covering_all, main_on_one_lock, run_case},
     stall::StallMeter,
     wait::override_slack,

@@ -103,8 +103,8 @@ async fn c5_a_retry_reports_a_lease_that_the_store_has(env: Env) {
             }
             step().await;
         }
-        // One of the two claims holds it now. The lease of the first may end during its release, and
-        // then the outcome is unknown.
+        // One of the two claims holds it now. The lease of the first may end during its release,
+        // and then the outcome is unknown.
         let _ = mine.release().await;
         let _ = other.release().await.unwrap();
         Ok(())

@@ -39,8 +39,9 @@ async fn c9_a_dead_holder_frees_within_its_lease(env: Env) {
         })
     })
     .await;
-    // The guard keeps the socket open, as for a machine that vanished. A strict lease on a connection
-    // is waited for once the server has ended that connection.
+    // The guard keeps the socket open, as for a machine that vanished. Where a lock is a connection,
+    // the server first ends that connection, and with strict leases the next owner then waits for
+    // the lease.
     let leases = if env.descriptor().lease_scope == LeaseScope::Connection { 2 } else { 1 };
     let bound = ttl * leases + env.descriptor().takeover_delay + env.poll();
     let next = within(bound, "the grant after a crash", lock.lock()).await.unwrap();

@@ -18,7 +18,8 @@ use lockkit_core::{
 };
 use tokio::time::sleep;
 
-use super::{Flaw, Mutation, free_all, lock};
+use super::{Flaw, Mutation, lock};
+use crate::harness::free_all;
 
 /// A token larger than any that a store has given.
 const MADE_UP: u64 = u64::MAX / 2;

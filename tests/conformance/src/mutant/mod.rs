@@ -26,7 +26,7 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use self::claim::MutantClaim;
 pub use self::flaw::Flaw;
-use crate::admin::admin;
+use crate::{admin::admin, harness::free_all};
 
 /// A day of 2026.
 const FROZEN: Duration = Duration::from_secs(1_790_000_000);
@@ -236,12 +236,4 @@ impl Admin for Mutant {
     async fn diagnose(&self) -> Result<Vec<Diagnostic>> {
         admin(&*self.inner).diagnose().await
     }
-}
-
-async fn free_all(store: &dyn Backend, name: &LockName) -> Result<()> {
-    for token in store.inspect(name).await?.holders.iter().filter_map(|holder| holder.token) {
-        // The holder may have given it back in the meantime.
-        let _ = store.force_release(name, token).await?;
-    }
-    Ok(())
 }

@@ -11,7 +11,7 @@ use lockkit_quorum::{Need, Quorum};
 
 use crate::{
     faulty::Faulty,
-    harness::{BoxError, Faults, Harness, Hook, Link, Store},
+    harness::{BoxError, Faults, Harness, Hook, Link, Store, free_all},
     mutant::{Flaw, Mutation},
     wait::ms,
 };
@@ -119,11 +119,7 @@ impl Harness for QuorumHarness {
 
     async fn expire_now(&self, name: &LockName) -> Result<(), BoxError> {
         for (member, _) in &self.members {
-            for holder in member.inspect(name).await?.holders {
-                let token = holder.token.ok_or("a holder without a token")?;
-                // A member that was freed before wakes the holder, which may give back the rest.
-                let _ = member.force_release(name, token).await?;
-            }
+            free_all(member, name).await?;
         }
         Ok(())
     }
