@@ -37,7 +37,7 @@ pub(crate) const OP_TIMEOUT: Duration = ms(10_000);
 /// A request gets a third of the lease by default. A third of this lease is more than the two
 /// seconds for which servers pause under stress. A case repeats its request where the store was
 /// slower.
-const LONGEST_SHORT_LEASE: Duration = ms(12_000);
+pub(crate) const LONGEST_SHORT_LEASE: Duration = ms(12_000);
 const ANSWERS_IN_A_BOUND: u32 = 2;
 const LONGEST_BOUND: Duration = ms(5_000);
 const ANSWERS_IN_A_MOMENT: u32 = 10;
@@ -169,7 +169,7 @@ impl Env {
 
     /// A lease of [about](Self::ttl) this length, without renewals.
     pub(crate) fn fleeting(&self, wanted: Duration) -> LockOptions {
-        LockOptions::new().with_ttl(self.ttl(wanted)).with_renewal(Renewal::Manual)
+        fleeting(self.ttl(wanted))
     }
 
     /// A lease that no case outlives, and that no driver renews.
@@ -335,6 +335,11 @@ fn patient(locker: Locker) -> Locker {
     locker.with_defaults(long()).expect("good options")
 }
 
+/// A lease of this length, without renewals.
+pub(crate) fn fleeting(ttl: Duration) -> LockOptions {
+    LockOptions::new().with_ttl(ttl).with_renewal(Renewal::Manual)
+}
+
 /// A lease that no case outlives, with requests that a store may answer late.
 pub(crate) fn long() -> LockOptions {
     LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(OP_TIMEOUT)
@@ -365,6 +370,30 @@ pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
     })
     .await;
     got.unwrap()
+}
+
+/// Waits for a lock with a lease of [about](Env::ttl) this length. The lease doubles while the
+/// store is too slow for its requests. A request may also have to open a connection, which takes
+/// much longer than the answers that [`Env::ttl`] follows.
+pub(crate) async fn lock_briefly(
+    env: &Env,
+    locker: &Locker,
+    name: &str,
+    wanted: Duration,
+    options: impl Fn(Duration) -> LockOptions,
+) -> LockGuard {
+    let start = Instant::now();
+    let mut ttl = env.ttl(wanted);
+    loop {
+        match env.lock(locker, name, options(ttl)).lock().await {
+            Ok(guard) => return guard,
+            Err(error) => {
+                let why = too_slow(&error);
+                assert!(start.elapsed() < a_minute(), "{why}");
+                ttl = env.at_least((ttl * 2).min(LONGEST_SHORT_LEASE));
+            }
+        }
+    }
 }
 
 /// Waits for the lock, with requests as short as those of [`take`].

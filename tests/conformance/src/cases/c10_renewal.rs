@@ -13,7 +13,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{BRIEF, Env, SHORT, give_back, lock_soon, long, take},
+    env::{BRIEF, Env, LONGEST_SHORT_LEASE, SHORT, give_back, lock_briefly, long, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
     judge::{Loss, judged, loss_of},
@@ -233,22 +233,22 @@ async fn c10_a_full_store_ends_no_hold(env: Env) {
 async fn c10_nothing_is_renewed_after_its_release(env: Env) {
     const RELEASES: usize = 96;
     let (locker, line) = env.spied_locker().await;
-    let ttl = env.ttl(BRIEF);
     let rounds = env.rounds(12);
     let mut tasks = JoinSet::new();
     for task in 0..RELEASES / rounds {
-        let options = LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 2);
-        let lock = env.lock(&locker, &format!("x{task}"), options);
+        let (env, locker) = (env.clone(), locker.clone());
         tasks.spawn(async move {
+            let name = format!("x{task}");
+            let options = |ttl| LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 2);
             for round in 0..rounds {
-                let guard = lock_soon(&lock).await;
+                let guard = lock_briefly(&env, &locker, &name, BRIEF, options).await;
                 // The renewal is due when a third of the remaining lease has passed.
                 sleep(guard.remaining().mul_f64(rand::random_range(0.25..0.42))).await;
                 if round % 2 == 0 { drop(guard.release().await) } else { drop(guard) }
             }
         });
     }
-    within(a_minute() + ttl * 12, "the end of the rounds", tasks.join_all()).await;
+    within(a_minute() + LONGEST_SHORT_LEASE * 12, "the end of the rounds", tasks.join_all()).await;
     within(soon(), "the shutdown", locker.shutdown()).await.unwrap();
     let calls = line.take_calls();
     assert!(calls.iter().any(|call| call.op == Op::KeepAlive), "no renewal at all");

@@ -6,7 +6,10 @@ use tokio::task::JoinSet;
 
 use crate::{
     case::{Needs, cases},
-    env::{BRIEF, Env, becomes_free, give_back, lock_soon, long, take},
+    env::{
+        BRIEF, Env, LONGEST_SHORT_LEASE, becomes_free, fleeting, give_back, lock_briefly, long,
+        take,
+    },
     wait::{a_minute, step, within},
     witness::{Stay, Witness},
 };
@@ -73,17 +76,16 @@ async fn c1_a_storm_of_tasks_never_overlaps(env: Env) {
 /// Every holder stays until lockkit reports the end of its lease, and never gives anything back.
 async fn c1_overstayed_leases_never_overlap(env: Env) {
     const LOCKERS: usize = 3;
-    let lease = env.fleeting(BRIEF);
     let rounds = env.rounds(3);
     let witness = Arc::new(Witness::default());
     let mut tasks = JoinSet::new();
     for _ in 0..LOCKERS {
         let locker = env.locker().await;
-        let lock = env.lock(&locker, "short", lease.clone());
+        let env = env.clone();
         let witness = Arc::clone(&witness);
         tasks.spawn(async move {
             for _ in 0..rounds {
-                let guard = lock_soon(&lock).await;
+                let guard = lock_briefly(&env, &locker, "short", BRIEF, fleeting).await;
                 let mut stay = Stay::begin(&guard);
                 while stay.look(&guard) {
                     step().await;
@@ -93,7 +95,7 @@ async fn c1_overstayed_leases_never_overlap(env: Env) {
             }
         });
     }
-    let bound = a_minute() + lease.ttl() * 9;
+    let bound = a_minute() + LONGEST_SHORT_LEASE * 9;
     within(bound, "the end of all leases", tasks.join_all()).await;
     assert_eq!(witness.verify(), LOCKERS * rounds);
     let locker = env.locker().await;

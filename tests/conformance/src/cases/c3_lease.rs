@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{AMPLE, BRIEF, Env, SHORT, becomes_free, give_back, long, take},
+    env::{AMPLE, BRIEF, Env, SHORT, becomes_free, fleeting, give_back, lock_briefly, long, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
     judge::{judged, loss_of},
@@ -102,9 +102,8 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
 
 async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
     let locker = env.locker().await;
-    let options = env.fleeting(BRIEF);
-    let guard = take(&env.lock(&locker, "x", options.clone())).await;
-    let reason = within(options.ttl(), "the loss", guard.lost().wait()).await;
+    let guard = lock_briefly(&env, &locker, "x", BRIEF, fleeting).await;
+    let reason = within(guard.remaining(), "the loss", guard.lost().wait()).await;
     assert_eq!(reason, LossReason::Expired);
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);

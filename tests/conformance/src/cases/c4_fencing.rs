@@ -4,7 +4,7 @@ use lockkit_core::{ErrorKind, FencingToken};
 
 use crate::{
     case::{Needs, cases},
-    env::{BRIEF, Env, becomes_free, free_by_force, give_back, lock_soon, long, take},
+    env::{BRIEF, Env, becomes_free, fleeting, free_by_force, give_back, lock_briefly, long, take},
     harness::Hook,
 };
 
@@ -41,10 +41,9 @@ async fn c4_tokens_rise_over_releases(env: Env) {
 
 async fn c4_tokens_rise_over_expiry(env: Env) {
     let locker = env.locker().await;
-    let lock = env.lock(&locker, "x", env.fleeting(BRIEF));
     let mut last = FencingToken::new(0);
     for _ in 0..env.rounds(4) {
-        let guard = lock_soon(&lock).await;
+        let guard = lock_briefly(&env, &locker, "x", BRIEF, fleeting).await;
         rises(&mut last, guard.fencing_token());
         guard.lost().wait().await;
     }

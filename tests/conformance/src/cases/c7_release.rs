@@ -15,7 +15,7 @@ use tokio::{runtime::Builder, sync::oneshot, time::timeout};
 
 use crate::{
     case::{Needs, cases},
-    env::{BRIEF, Env, SHORT, becomes_free, give_back, long, take},
+    env::{BRIEF, Env, SHORT, becomes_free, fleeting, give_back, lock_briefly, long, take},
     harness::{Faults, Link as _},
     wait::{eventually, soon, within},
 };
@@ -45,7 +45,7 @@ async fn c7_a_release_reports_freed_or_not_held(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     guard.release().await.unwrap();
-    let guard = take(&env.lock(&locker, "x", env.fleeting(BRIEF))).await;
+    let guard = lock_briefly(&env, &locker, "x", BRIEF, fleeting).await;
     guard.lost().wait().await;
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     let guard = take(&env.lock(&locker, "y", env.unrenewed())).await;
