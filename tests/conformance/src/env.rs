@@ -169,7 +169,7 @@ impl Env {
 
     /// A lease of [about](Self::ttl) this length, without renewals.
     pub(crate) fn fleeting(&self, wanted: Duration) -> LockOptions {
-        fleeting(self.ttl(wanted))
+        LockOptions::new().with_ttl(self.ttl(wanted)).with_renewal(Renewal::Manual)
     }
 
     /// A lease that no case outlives, and that no driver renews.
@@ -335,11 +335,6 @@ fn patient(locker: Locker) -> Locker {
     locker.with_defaults(long()).expect("good options")
 }
 
-/// A lease of this length, without renewals.
-pub(crate) fn fleeting(ttl: Duration) -> LockOptions {
-    LockOptions::new().with_ttl(ttl).with_renewal(Renewal::Manual)
-}
-
 /// A lease that no case outlives, with requests that a store may answer late.
 pub(crate) fn long() -> LockOptions {
     LockOptions::new().with_ttl(ms(30_000)).with_op_timeout(OP_TIMEOUT)
@@ -372,20 +367,20 @@ pub(crate) async fn take(lock: &AnyLock) -> LockGuard {
     got.unwrap()
 }
 
-/// Waits for a lock with a lease of [about](Env::ttl) this length. The lease doubles while the
-/// store is too slow for its requests. A request may also have to open a connection, which takes
-/// much longer than the answers that [`Env::ttl`] follows.
+/// Waits for a lock with a [`BRIEF`] lease. The lease doubles while the store is too slow for its
+/// requests. A request may also have to open a connection, which takes much longer than the answers
+/// that [`Env::ttl`] follows.
 pub(crate) async fn lock_briefly(
     env: &Env,
     locker: &Locker,
     name: &str,
-    wanted: Duration,
-    options: impl Fn(Duration) -> LockOptions,
+    renewal: Renewal,
 ) -> LockGuard {
     let start = Instant::now();
-    let mut ttl = env.ttl(wanted);
+    let mut ttl = env.ttl(BRIEF);
     loop {
-        match env.lock(locker, name, options(ttl)).lock().await {
+        let options = LockOptions::new().with_ttl(ttl).with_renewal(renewal);
+        match env.lock(locker, name, options).lock().await {
             Ok(guard) => return guard,
             Err(error) => {
                 let why = too_slow(&error);

@@ -6,14 +6,14 @@ use std::{
 };
 
 use lockkit_core::{
-    LockGuard, LockOptions, OwnerId,
+    LockGuard, LockOptions, OwnerId, Renewal,
     spi::{Attempt, LeaseScope, LossReason, Mode, Note, Noted, Released, RenewalOutcome, Wait},
 };
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{BRIEF, Env, LONGEST_SHORT_LEASE, SHORT, give_back, lock_briefly, long, take},
+    env::{Env, LONGEST_SHORT_LEASE, SHORT, give_back, lock_briefly, long, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
     judge::{Loss, judged, loss_of},
@@ -236,12 +236,12 @@ async fn c10_nothing_is_renewed_after_its_release(env: Env) {
     let rounds = env.rounds(12);
     let mut tasks = JoinSet::new();
     for task in 0..RELEASES / rounds {
-        let (env, locker) = (env.clone(), locker.clone());
+        let env = env.clone();
+        let locker = locker.clone();
         tasks.spawn(async move {
             let name = format!("x{task}");
-            let options = |ttl| LockOptions::new().with_ttl(ttl).with_op_timeout(ttl / 2);
             for round in 0..rounds {
-                let guard = lock_briefly(&env, &locker, &name, BRIEF, options).await;
+                let guard = lock_briefly(&env, &locker, &name, Renewal::Auto).await;
                 // The renewal is due when a third of the remaining lease has passed.
                 sleep(guard.remaining().mul_f64(rand::random_range(0.25..0.42))).await;
                 if round % 2 == 0 { drop(guard.release().await) } else { drop(guard) }

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
+use lockkit_core::Renewal;
 use tokio::task::JoinSet;
 
 use crate::{
     case::{Needs, cases},
-    env::{
-        BRIEF, Env, LONGEST_SHORT_LEASE, becomes_free, fleeting, give_back, lock_briefly, long,
-        take,
-    },
+    env::{Env, LONGEST_SHORT_LEASE, becomes_free, give_back, lock_briefly, long, take},
     wait::{a_minute, step, within},
     witness::{Stay, Witness},
 };
@@ -85,7 +83,7 @@ async fn c1_overstayed_leases_never_overlap(env: Env) {
         let witness = Arc::clone(&witness);
         tasks.spawn(async move {
             for _ in 0..rounds {
-                let guard = lock_briefly(&env, &locker, "short", BRIEF, fleeting).await;
+                let guard = lock_briefly(&env, &locker, "short", Renewal::Manual).await;
                 let mut stay = Stay::begin(&guard);
                 while stay.look(&guard) {
                     step().await;

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use lockkit_core::{
-    ErrorKind, LockGuard, LockOptions,
+    ErrorKind, LockGuard, LockOptions, Renewal,
     spi::{Attempt, LeaseScope, LossReason, Released, RenewalOutcome, Wait},
 };
 use tokio::time::sleep;
 
 use crate::{
     case::{Needs, cases},
-    env::{AMPLE, BRIEF, Env, SHORT, becomes_free, fleeting, give_back, lock_briefly, long, take},
+    env::{AMPLE, Env, SHORT, becomes_free, give_back, lock_briefly, long, take},
     faulty::Op,
     harness::{Faults, Hook, Link as _},
     judge::{judged, loss_of},
@@ -102,7 +102,7 @@ async fn c3_a_renewals_deadline_counts_from_before_the_request(env: Env) {
 
 async fn c3_a_lease_that_ended_is_never_held_again(env: Env) {
     let locker = env.locker().await;
-    let guard = lock_briefly(&env, &locker, "x", BRIEF, fleeting).await;
+    let guard = lock_briefly(&env, &locker, "x", Renewal::Manual).await;
     let reason = within(guard.remaining(), "the loss", guard.lost().wait()).await;
     assert_eq!(reason, LossReason::Expired);
     assert!(!guard.is_held());

@@ -1,10 +1,10 @@
 //! C4: tokens strictly rise over the grants of a name.
 
-use lockkit_core::{ErrorKind, FencingToken};
+use lockkit_core::{ErrorKind, FencingToken, Renewal};
 
 use crate::{
     case::{Needs, cases},
-    env::{BRIEF, Env, becomes_free, fleeting, free_by_force, give_back, lock_briefly, long, take},
+    env::{Env, becomes_free, free_by_force, give_back, lock_briefly, long, take},
     harness::Hook,
 };
 
@@ -43,7 +43,7 @@ async fn c4_tokens_rise_over_expiry(env: Env) {
     let locker = env.locker().await;
     let mut last = FencingToken::new(0);
     for _ in 0..env.rounds(4) {
-        let guard = lock_briefly(&env, &locker, "x", BRIEF, fleeting).await;
+        let guard = lock_briefly(&env, &locker, "x", Renewal::Manual).await;
         rises(&mut last, guard.fencing_token());
         guard.lost().wait().await;
     }

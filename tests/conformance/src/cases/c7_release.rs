@@ -8,14 +8,14 @@ use std::{
 };
 
 use lockkit_core::{
-    ErrorKind, LockOptions,
+    ErrorKind, LockOptions, Renewal,
     spi::{Attempt, LossReason, Released, Wait},
 };
 use tokio::{runtime::Builder, sync::oneshot, time::timeout};
 
 use crate::{
     case::{Needs, cases},
-    env::{BRIEF, Env, SHORT, becomes_free, fleeting, give_back, lock_briefly, long, take},
+    env::{Env, SHORT, becomes_free, give_back, lock_briefly, long, take},
     harness::{Faults, Link as _},
     wait::{eventually, soon, within},
 };
@@ -45,7 +45,7 @@ async fn c7_a_release_reports_freed_or_not_held(env: Env) {
     let locker = env.locker().await;
     let guard = take(&env.lock(&locker, "x", long())).await;
     guard.release().await.unwrap();
-    let guard = lock_briefly(&env, &locker, "x", BRIEF, fleeting).await;
+    let guard = lock_briefly(&env, &locker, "x", Renewal::Manual).await;
     guard.lost().wait().await;
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     let guard = take(&env.lock(&locker, "y", env.unrenewed())).await;
