@@ -265,7 +265,7 @@ mod tests {
     /// Each kind of lock sets a bound on waiting, and keeps the other options of the URL.
     #[tokio::test]
     async fn ttl_and_label_of_a_url_stay_when_one_lock_sets_another_option() {
-        let locker = Registry::new().connect("memory://?ttl=5s&label=cron").await.unwrap();
+        let locker = Registry::new().connect("memory://?ttl=20s&label=cron").await.unwrap();
         let wait = || LockOptions::new().with_wait(Duration::from_secs(1));
         let mutex = locker.mutex("a").unwrap().with_options(wait()).unwrap();
         let rw_lock = locker.rw_lock("a").unwrap().with_options(wait()).unwrap();
@@ -281,10 +281,10 @@ mod tests {
             again.lock().await.unwrap(),
         );
         let leadership = election.campaign("10.0.0.7").await.unwrap();
-        assert!(leadership.remaining() <= Duration::from_secs(5));
+        assert!(leadership.remaining() <= Duration::from_secs(20));
         for name in locker.names("").await.unwrap() {
             let holder = locker.inspect(&name).await.unwrap().holders.remove(0);
-            assert!(holder.remaining.unwrap() <= Duration::from_secs(5), "{name:?}");
+            assert!(holder.remaining.unwrap() <= Duration::from_secs(20), "{name:?}");
             // For an election, the value of a candidate replaces its label.
             let label = if name.kind() == Kind::Election { "10.0.0.7" } else { "cron" };
             assert_eq!(holder.label.as_deref(), Some(label), "{name:?}");

@@ -23,6 +23,8 @@ use crate::{
 /// A process that runs leaves the gate within microseconds.
 const SPINS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
+/// How often the list of locks is read until it shows who is inside.
+const LOOKS: u32 = 10;
 
 /// Stays locked until this is dropped, or its process ends.
 #[derive(Debug)]
@@ -189,18 +191,23 @@ fn stuck(file: &File, path: &Path, patience: Duration) -> Error {
 
 /// The process that has a file locked, if the system shows it:
 /// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
+///
+/// The system gives the list in pieces. If another lock ends between two of them, a line is left
+/// out. So this looks several times.
 fn holder_of(dev: u64, ino: u64) -> Option<u32> {
     let major = rustix::fs::major(dev);
     let minor = rustix::fs::minor(dev);
     let wanted = format!("{major:02x}:{minor:02x}:{ino}");
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        let pid = words.nth(4)?;
-        let file = words.next()?;
-        // The system shows zero for a process in another namespace.
-        let pid = pid.parse().ok().filter(|pid| *pid > 0);
-        if file == wanted { pid } else { None }
+    (0..LOOKS).find_map(|_| {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        locks.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let pid = words.nth(4)?;
+            let file = words.next()?;
+            // The system shows zero for a process in another namespace.
+            let pid = pid.parse().ok().filter(|pid| *pid > 0);
+            if file == wanted { pid } else { None }
+        })
     })
 }
 

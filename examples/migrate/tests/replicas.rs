@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 const REPLICAS: usize = 4;
 /// How long each migration works. The kill must come before that.
-const WORK_MS: &str = "2500";
+const WORK_MS: &str = "5000";
 
 #[test]
 fn c9_on_files_another_replica_migrates_after_a_kill_and_none_starts_with_the_old_schema() {

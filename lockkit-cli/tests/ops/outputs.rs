@@ -47,7 +47,7 @@ fn no_stderr() -> Result<(), Failed> {
 }
 
 fn no_stdout() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     good(place.lockkit(["run", "job", "true"]));
     for arguments in [
         &["history", "job"][..],
@@ -67,7 +67,7 @@ fn no_stdout() -> Result<(), Failed> {
 
 /// A file that may not grow acts as a full disk, without a device.
 fn full() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     good(place.lockkit(["run", "job", "true"]));
     for arguments in
         [&["history", "job"][..], &["man"], &["completions", "bash"], &["--help"], &["--version"]]

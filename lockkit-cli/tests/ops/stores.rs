@@ -36,7 +36,11 @@ fn mysql() -> Result<(), Failed> {
         for strategy in ["optimistic", "pessimistic"] {
             // Two strategies do not share their tables.
             let prefix = format!("cli_{}_{strategy}", std::process::id());
-            all(&format!("{}{joined}strategy={strategy}&table_prefix={prefix}", server.url))?;
+            let patient = PATIENT.trim_start_matches('?');
+            all(&format!(
+                "{}{joined}strategy={strategy}&table_prefix={prefix}&{patient}",
+                server.url
+            ))?;
         }
     }
     Ok(())

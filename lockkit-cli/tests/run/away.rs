@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::{
     Test,
-    support::{Place, Running, bare, line_of, run, runtime, said},
+    support::{PATIENT, Place, Running, bare, line_of, run, runtime, said},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -90,7 +90,9 @@ fn comes_back() -> Result<(), Failed> {
         line.starts_with("lockkit: could not reach the store: ") && line.contains("127.0.0.1"),
         "{line}"
     );
-    assert!(line.trim_end().ends_with("; lockkit tries again for 30s"), "{line}");
+    // A server may stall later.
+    let line = line.lines().next().unwrap();
+    assert!(line.ends_with("; lockkit tries again for 30s"), "{line}");
     assert!(said(&outputs[2]).contains("; lockkit tries again for 15s"), "{}", said(&outputs[2]));
     let status: Value = serde_json::from_str(&fs::read_to_string(place.path("status"))?)?;
     let waited = Duration::from_millis(status["waited_ms"].as_u64().unwrap());
@@ -207,12 +209,12 @@ fn less_for_the_lock() -> Result<(), Failed> {
         let guard = locker.mutex("job").unwrap().lock().await.unwrap();
         place.redis.pause().unwrap();
         // The first attempt gets no answer within its second.
-        let mut command = bare(["run", "-w", "15s", "job", "true"]);
+        let mut command = bare(["run", "-w", "20s", "job", "true"]);
         command.env("LOCKKIT_URL", format!("{}?connect_timeout=1s", place.redis.url()));
         let began = Instant::now();
         let mut waiting = Running::start(command);
         let told = line_of(&mut waiting);
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_secs(12)).await;
         place.redis.resume().unwrap();
         let ended = (waiting.output(), began.elapsed(), told);
         guard.release().await.unwrap();
@@ -221,11 +223,11 @@ fn less_for_the_lock() -> Result<(), Failed> {
     let said = said(&output);
     assert_eq!(output.status.code(), Some(75), "{said}");
     assert!(told.contains("could not reach the store: "), "{told}");
-    // More than five seconds have passed by then.
+    // More than twelve seconds have passed by then.
     let left = said.split_once("; gives up in ").and_then(|(_, rest)| rest.split_once("s\n"));
-    assert!(left.is_some_and(|(left, _)| left.parse::<u64>().unwrap() <= 9), "{said}");
-    // Without the time that the store took off, it would be 20 s.
-    assert!(took < Duration::from_secs(19), "{took:?} of 15s");
+    assert!(left.is_some_and(|(left, _)| left.parse::<u64>().unwrap() <= 7), "{said}");
+    // Without the time that the store took off, it would be 32 s.
+    assert!(took < Duration::from_secs(30), "{took:?} of 20s");
     Ok(())
 }
 
@@ -258,7 +260,7 @@ fn permanent() -> Result<(), Failed> {
     let mut redis = RedisServer::start_as(RedisOptions::default().with_password("right"))?;
     // A stall would be another error.
     redis.never_stall();
-    let wrong = format!("redis://:wrong@127.0.0.1:{}/", redis.port());
+    let wrong = format!("redis://:wrong@127.0.0.1:{}/{PATIENT}", redis.port());
     for (url, words) in [
         (wrong.as_str(), "password"),
         ("redis://127.0.0.1:1/?no_such=parameter", "no_such"),

@@ -212,11 +212,11 @@ fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     let up = place.path("up");
     let line = format!("echo up > {}; sleep 60", up.display());
     let lockkit =
-        Running::start(place.lockkit(["-q", "run", "--ttl=30s", "job", "sh", "-c", &line]));
+        Running::start(place.lockkit(["-q", "run", "--ttl=5m", "job", "sh", "-c", &line]));
     place.text("up");
     let of = lockkit.pid().as_raw_nonzero().get();
     // This is far less than the time until the next look at the lease.
-    let bound = Duration::from_secs(5);
+    let bound = Duration::from_secs(30);
     for _ in 0..3 {
         let first = until("the watchdog", || watchdog_of(of));
         let began = Instant::now();

@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<Test> {
 }
 
 fn through() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     let data: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
     let mut command = place.lockkit(["run", "job", "cat"]);
     command.stdin(Stdio::piped());
@@ -51,7 +51,7 @@ fn broken() -> Result<(), Failed> {
 }
 
 fn own_words() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     let output = run(place.lockkit(["-v", "run", "job", "echo", "a word"]));
     assert_eq!(output.stdout, b"a word\n");
     assert!(said(&output).contains("\"job\" is held, token "), "{}", said(&output));

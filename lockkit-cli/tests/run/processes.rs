@@ -7,7 +7,7 @@ use std::{
 };
 
 use libtest_mimic::Failed;
-use lockkit_fixture::is_alive;
+use lockkit_fixture::{is_alive, state_of};
 use rustix::process::Signal;
 
 use crate::{
@@ -74,6 +74,9 @@ fn without_environment() -> Result<(), Failed> {
     let outer = format!("env -i sh -c '{line}' & wait");
     let mut lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &outer]));
     let pid = pid(&place, "pid");
+    // lockkit does not wait before it has told the watchdog the group.
+    let of = lockkit.pid().as_raw_nonzero().get();
+    until("that lockkit waits", || (state_of(of) == Some('S')).then_some(()));
     lockkit.signal(Signal::KILL);
     until("the end of the grandchild", || (!is_alive(pid)).then_some(()));
     lockkit.end();
@@ -135,10 +138,10 @@ fn spared_orphan() -> Result<(), Failed> {
 }
 
 fn own_orphan() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     let file = place.path("pid");
     let command = format!(
-        "(setsid sh -c \"echo \\$\\$ > {}; exec sleep 60\" &); until [ -s {0} ]; do sleep 0.01; done",
+        "(setsid sh -c \"echo \\$\\$ > {}; sleep 60; :\" &); until [ -s {0} ]; do sleep 0.01; done",
         file.display()
     );
     let output = run(with_stranger(&place, "exec sleep 20", &command));
@@ -148,7 +151,7 @@ fn own_orphan() -> Result<(), Failed> {
 }
 
 fn spared() -> Result<(), Failed> {
-    let place = Place::new();
+    let place = Place::steady();
     let file = place.path("pid");
     // lockkit replaces a shell that already has a child.
     let line = format!(

@@ -8,7 +8,7 @@ use lockkit_fixture::{RedisOptions, RedisServer};
 use crate::{
     Test,
     procfs::children,
-    support::{Place, Running, bare, run, said},
+    support::{PATIENT, Place, Running, bare, run, said},
 };
 
 pub(crate) fn trials() -> Vec<Test> {
@@ -83,7 +83,7 @@ fn wrong_password() -> Result<(), Failed> {
     // A stall would be another error.
     redis.never_stall();
     let mut command = bare(["run", "job", "true"]);
-    command.env("LOCKKIT_URL", format!("redis://:{SECRET}@127.0.0.1:{}/", redis.port()));
+    command.env("LOCKKIT_URL", format!("redis://:{SECRET}@127.0.0.1:{}/{PATIENT}", redis.port()));
     let output = run(command);
     assert_refused(&output, 125, "password");
     assert_eq!(said(&output).lines().count(), 1, "{}", said(&output));

@@ -130,7 +130,9 @@ impl World {
             "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state='LOCK WAIT'{whose}"
         );
         let mut admin = self.admin().await;
+        let start = Instant::now();
         while admin.query_first::<u64, _>(&waits).await.unwrap() != Some(1) {
+            assert!(start.elapsed() < Duration::from_secs(60), "no statement waits");
             // The server renews that table only if it was not read for so long.
             tokio::time::sleep(Duration::from_millis(110)).await;
         }

@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::future::join_all;
 use lockkit_core::{
-    Kind, Locker,
+    Kind, LockOptions, Locker,
     spi::{Admin as _, Mode, RenewalOutcome, Wait},
 };
 use lockkit_fixture::SqlFlavor;
@@ -150,7 +150,9 @@ async fn a_shared_grant_among_64_tasks_is_few_statements(flavor: SqlFlavor) {
     const TASKS: u64 = 64;
     const TURNS: u64 = 8;
     let bed = Bed::steady(flavor);
-    let locker = Arc::new(Locker::new(bed.connect(QUIET).await));
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
+    let locker = Locker::new(bed.connect(QUIET).await).with_defaults(options).unwrap();
+    let locker = Arc::new(locker);
     for sort in ["permit", "reader", "reader or writer"] {
         let take = async |locker: &Locker, task: u64| match sort {
             "permit" => locker.semaphore("a", 4).unwrap().acquire().await.unwrap(),
@@ -168,10 +170,11 @@ async fn a_shared_grant_among_64_tasks_is_few_statements(flavor: SqlFlavor) {
                 guard.release().await.unwrap();
             }
         });
-        within(SOON, sort, join_all(crowd)).await;
+        within(SOON * 5, sort, join_all(crowd)).await;
         let cost = ratio(counter.statements().await, TASKS * TURNS);
         println!("{sort}: {cost:.3} statements a grant");
-        assert!(cost <= 6.0, "{sort}: {cost:.3} statements a grant");
+        // With each of the two faults, it is 17 or more.
+        assert!(cost <= 10.0, "{sort}: {cost:.3} statements a grant");
     }
 }
 
@@ -193,7 +196,7 @@ async fn a_refusal_is_one_statement(flavor: SqlFlavor) {
 
 /// Catches a renewal for each lock, and due times that do not coincide.
 async fn renewals_of_hundreds_of_locks_are_few_statements(flavor: SqlFlavor) {
-    const LEASE: Duration = Duration::from_secs(12);
+    const LEASE: Duration = Duration::from_secs(24);
     const LOCKS: usize = 500;
     let bed = Bed::own(flavor, &[]);
     let locker = Arc::new(with_ttl(bed.connect(QUIET).await, LEASE));

@@ -60,7 +60,7 @@ async fn c8_one_connection_serves_twenty_tasks(flavor: SqlFlavor) {
             }
         });
     }
-    within(SOON, "twenty tasks", tasks.join_all()).await;
+    within(SOON * 5, "twenty tasks", tasks.join_all()).await;
     locker.shutdown().await.unwrap();
 }
 
@@ -68,7 +68,7 @@ async fn c13_the_error_of_an_exhausted_pool_names_the_cause(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("pool_size=1").await;
     let mut admin = bed.admin().await;
-    bed.wait_for_rows(&mut admin).await;
+    bed.wait_for_rows(&mut admin, SOON * 3).await;
     next_token(&backend, "locked").await;
     admin.run("START TRANSACTION").await;
     admin

@@ -42,7 +42,7 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
         let bed = Bed::shared(flavor);
         let backend = bed.connect("pool_size=1").await;
         let mut admin = bed.admin().await;
-        bed.wait_for_rows(&mut admin).await;
+        bed.wait_for_rows(&mut admin, SOON * 3).await;
         let mut held = claim_in(&backend, kind, "locked", mode);
         granted(held.attempt(Wait::No).await);
         // As other lockers do. At REPEATABLE READ, this transaction would lock gaps as well.
@@ -168,7 +168,7 @@ async fn c10_a_locked_row_holds_up_no_other_renewal(flavor: SqlFlavor) {
     // In the second case, a request is given up before the server gives up waiting for the row.
     // That takes less time than a stall, and a stall beside the row would end a lease.
     tokio::join!(
-        one_row_is_locked(Bed::steady(flavor), SHORT, SHORT / 3),
+        one_row_is_locked(Bed::steady(flavor), SHORT * 2, SHORT * 2 / 3),
         one_row_is_locked(Bed::steady(flavor), SHORT * 2, SHORT / 12)
     );
 }
@@ -218,7 +218,7 @@ async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) 
     }
     // More patient than the holder, so that they never leave the line of the pool all at once.
     let claims: Vec<_> = names.iter().map(|name| claim(&backend, name)).collect();
-    let locker = with_ttl(backend, SHORT);
+    let locker = with_ttl(backend, SHORT * 2);
     let guard = locker.mutex("held").unwrap().lock().await.unwrap();
     admin.run("START TRANSACTION").await;
     for name in &names {
@@ -234,7 +234,7 @@ async fn c10_a_crowd_before_a_locked_row_holds_up_no_renewal(flavor: SqlFlavor) 
     }
     let lost = guard.lost();
     assert!(
-        timeout(SHORT * 3 / 2, lost.wait()).await.is_err(),
+        timeout(SHORT * 7 / 3, lost.wait()).await.is_err(),
         "the lease was not renewed in time"
     );
     assert!(guard.is_held());

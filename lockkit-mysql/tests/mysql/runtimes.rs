@@ -211,7 +211,11 @@ async fn a_full_pool_makes_room_for_another_runtime(flavor: SqlFlavor) {
 async fn c6_a_close_waits_for_no_blocked_runtime(flavor: SqlFlavor) {
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
-    let connected = admin.status("Threads_connected").await;
+    let connected = 1;
+    until("only this client is left", async || {
+        admin.status("Threads_connected").await == connected
+    })
+    .await;
     let url = bed.url("");
     let open = move || {
         let stopped = idle_runtime();

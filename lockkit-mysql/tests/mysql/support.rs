@@ -148,9 +148,9 @@ impl Bed {
         )
     }
 
-    /// From its next insert on, a connection waits for a row for longer than any test. So a wait by
-    /// mistake can't stay hidden.
-    pub(crate) async fn wait_for_rows(&self, admin: &mut Admin) {
+    /// From its next insert on, a connection waits for a row for so long. If that is longer than any
+    /// test, a wait by mistake can't stay hidden.
+    pub(crate) async fn wait_for_rows(&self, admin: &mut Admin, longest: Duration) {
         for table in ["lock", "holder"] {
             let trigger = format!("{}_{table}_waits", self.prefix);
             let table = self.table(table);
@@ -158,7 +158,7 @@ impl Bed {
                 .run(format!(
                     "CREATE TRIGGER lockkit.{trigger} BEFORE INSERT ON lockkit.{table} FOR EACH ROW \
                      SET SESSION innodb_lock_wait_timeout={}",
-                    SOON.as_secs() * 3
+                    longest.as_secs()
                 ))
                 .await;
         }

@@ -237,8 +237,7 @@ async fn c8_a_late_member_is_connected_to_by_whoever_waits() {
     fakes.up.store(true, SeqCst);
     let first = mutex("x").lock().await.unwrap();
     fakes.made.lock().unwrap()[1].all(Fault::DOWN);
-    let wait = ms(2_000);
-    let second = mutex("y").lock_timeout(wait).await.expect("two of three are there");
+    let second = mutex("y").lock_timeout(ms(20_000)).await.expect("two of three are there");
     assert!(first.is_held());
     fakes.made.lock().unwrap()[1].all(Fault::Pass);
     drop((first, second));
@@ -262,7 +261,7 @@ fn c8_a_late_member_that_another_runtime_connects_to_holds_nobody_up() {
     let first = idle.block_on(first.lock()).unwrap();
     fakes.made.lock().unwrap()[1].all(Fault::DOWN);
     let second = mutex("y");
-    let second = live.block_on(second.lock_timeout(ms(2_000))).expect("two of three are there");
+    let second = live.block_on(second.lock_timeout(ms(20_000))).expect("two of three are there");
     fakes.made.lock().unwrap()[1].all(Fault::Pass);
     live.block_on(second.release()).unwrap();
     idle.block_on(first.release()).unwrap();

@@ -70,7 +70,9 @@ async fn c4_many_claims_at_once_get_tokens_of_their_own_with_few_requests() {
             last = *tokens.last().unwrap();
             assert_eq!(release_all(&mut all).await, [Released::Freed; CLAIMS]);
             let requests = store.admin.requests().await;
-            assert!(requests < 50, "{requests} requests for {CLAIMS} pairs");
+            // A batch at the end of a second grants nothing, and its claims ask alone.
+            let most = 50 + 32;
+            assert!(requests < most, "{requests} requests for {CLAIMS} pairs");
             assert_only_counter(&store).await;
         }
     }

@@ -166,7 +166,8 @@ async fn c14_a_list_of_raw_keys_is_refused_with_the_reason() {
     let server = lockkit_fixture::RedisServer::start().unwrap();
     let mut registry = lockkit_core::Registry::new();
     lockkit_redis::register(&mut registry);
-    let locker = registry.connect(&format!("{}?keys=raw", server.url())).await.unwrap();
+    let locker =
+        registry.connect(&format!("{}?keys=raw&connect_timeout=30s", server.url())).await.unwrap();
     let error = locker.names("").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("keys=raw"), "{error}");

@@ -134,7 +134,8 @@ impl Store {
 pub(crate) async fn connect(url: &str) -> Result<Redis> {
     let mut config = Config::from_url(StoreUrl::parse(url).unwrap())?;
     // Other URLs keep the default, so a test waits for a failover no longer than a user would.
-    if url.starts_with("redis://") && !url.contains("connect_timeout") {
+    let is_one_server = url.starts_with("redis://") || url.starts_with("redis+unix://");
+    if is_one_server && !url.contains("connect_timeout") {
         config = config.with_connect_timeout(LONG_TRUST)?;
     }
     Redis::connect(config).await

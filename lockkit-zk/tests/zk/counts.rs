@@ -8,7 +8,7 @@ use lockkit_core::{
 };
 use lockkit_fixture::claims::given_up;
 use lockkit_zk::ZooKeeper;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::support::*;
 
@@ -49,6 +49,12 @@ async fn lock_and_release(locker: &Locker) {
     guard.release().await.unwrap();
 }
 
+/// A session's second heartbeat comes after a minute. It may fall into one of these measurements.
+fn assert_but_for_a_heartbeat(costs: &[u64], requests: u64) {
+    let others = costs.iter().filter(|cost| **cost != requests).count();
+    assert!(others <= 1, "{costs:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontended_pair_costs_three_requests() {
     for query in ["", "fair=false"] {
@@ -59,9 +65,11 @@ async fn an_uncontended_pair_costs_three_requests() {
         let meter = Meter::on(&bed).await;
         let requests = meter.requests(lock_and_release(&locker)).await;
         assert!(requests <= 6, "{requests} for a name that nobody has used");
+        let mut costs = Vec::new();
         for _ in 0..20 {
-            assert_eq!(meter.requests(lock_and_release(&locker)).await, 3);
+            costs.push(meter.requests(lock_and_release(&locker)).await);
         }
+        assert_but_for_a_heartbeat(&costs, 3);
         // No request was left for later.
         assert_eq!(
             meter.requests(tokio::time::sleep(std::time::Duration::from_millis(300))).await,
@@ -146,20 +154,22 @@ async fn c8_a_hand_over_wakes_one_of_two_hundred_waiters() {
             let forward = forward.clone();
             assert!(busy(waiter.attempt(Wait::Queue).await).0);
             waiters.spawn(async move {
-                woken(&mut waiter).await;
+                timeout(SOON * 5, waiter.changed()).await.expect("nobody wakes it");
                 lock(&mut waiter).await;
                 // At the end of the test no task receives this.
                 let _ = forward.send(waiter);
             });
         }
+        let mut costs = Vec::new();
         for _ in 0..20 {
             let next = async {
                 given_up(holder.release()).await;
                 holder = granted.recv().await.unwrap();
             };
-            // One delete by the holder, and one look by the waiter.
-            assert_eq!(meter.requests(next).await, 2);
+            costs.push(meter.requests(next).await);
         }
+        // One delete by the holder, and one look by the waiter.
+        assert_but_for_a_heartbeat(&costs, 2);
         drop(holder);
         drop(granted);
         drop(waiters);

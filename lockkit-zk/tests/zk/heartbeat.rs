@@ -149,7 +149,7 @@ async fn c3_a_manual_renewal_asks_the_server() {
 }
 
 async fn lock_over_slow_round_trips(bed: &Bed, heartbeat: &str) {
-    const SESSION: Duration = Duration::from_secs(24);
+    const SESSION: Duration = Duration::from_secs(48);
     let (zk, proxy) =
         bed.behind_proxy(&format!("{}&heartbeat={heartbeat}", session(SESSION.as_secs()))).await;
     let locker = locker(zk);

@@ -123,12 +123,12 @@ async fn persistently_released(guard: LockGuard) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c13_a_session_of_the_program_refuses_a_lock_that_it_has_no_room_for() {
     let bed = Bed::own();
-    let lease = Duration::from_secs(20);
+    let lease = Duration::from_secs(40);
     let connector =
         Client::connector().with_session_timeout(lease).with_connection_timeout(lease * 2 / 9);
     let client = connector.connect(&bed.server.addr().to_string()).await.unwrap();
     let config = || Config::from_client(client.clone()).with_prefix(&bed.prefix).unwrap();
-    let locker = Locker::new(persistently(async || ZooKeeper::connect(config()).await).await);
+    let locker = locker(persistently(async || ZooKeeper::connect(config()).await).await);
     // The first proof of the session takes two fifths of the timeout.
     let first = held(locker.mutex("first").unwrap()).await;
     let mut attempts = Vec::new();

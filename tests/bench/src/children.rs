@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// A child releases its locks when its input ends. The parent kills the child if this takes longer.
-const GRACE: Duration = Duration::from_secs(8);
+const GRACE: Duration = Duration::from_secs(25);
 
 /// How to start a process that calls [`worker`](crate::worker).
 #[derive(Clone, Debug)]

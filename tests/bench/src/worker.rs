@@ -24,7 +24,7 @@ use crate::{
 
 /// The time for a process to release its locks when it must end. Locks that it still holds
 /// afterwards end with their leases.
-const FAREWELL: Duration = Duration::from_secs(5);
+const FAREWELL: Duration = Duration::from_secs(20);
 /// The number of locks to ask for at once.
 const AT_ONCE: usize = 64;
 

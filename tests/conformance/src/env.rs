@@ -314,7 +314,9 @@ impl Inner {
 }
 
 /// Repeats a request that the store did not answer: a busy machine is not the subject of a test.
-async fn in_the_end<T>(ask: impl AsyncFn() -> Result<T, BoxError>) -> Result<T, BoxError> {
+pub(crate) async fn in_the_end<T>(
+    ask: impl AsyncFn() -> Result<T, BoxError>,
+) -> Result<T, BoxError> {
     let start = Instant::now();
     loop {
         match ask().await {

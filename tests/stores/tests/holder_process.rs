@@ -24,7 +24,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// The bound for events that must happen.
 const SOON: Duration = Duration::from_secs(60);
 /// A server may pause for seconds.
-const PATIENT: &str = "connect_timeout=30s";
+const PATIENT: &str = "connect_timeout=30s&op_timeout=10s";
 
 fn main() -> Result<(), Failed> {
     if let Some([url]) = role().as_deref() {
@@ -72,7 +72,7 @@ fn zookeeper() -> Result<Place, Failed> {
     let longest = format!("maxSessionTimeout={}", LONG.as_millis());
     let server = ZooKeeperServer::start_with(ZooKeeperOptions::default().with_config(&longest))?;
     // The longest connect_timeout that a session with the holder's lease allows.
-    let url = format!("{}?connect_timeout=4s", server.url());
+    let url = format!("{}?connect_timeout=4s&op_timeout=10s", server.url());
     Ok(Place { url, has_sessions: true, _server: Box::new(server) })
 }
 

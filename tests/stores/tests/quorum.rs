@@ -199,7 +199,9 @@ impl Crowd {
         self.ended.store(true, SeqCst);
         let errors: usize = self.tasks.join_all().await.into_iter().sum();
         for locker in self.lockers {
-            timeout(SOON, locker.shutdown()).await.expect("a shutdown waits for ever").unwrap();
+            // A second call tries again what a slow member left over.
+            let shutdown = async { while locker.shutdown().await.is_err() {} };
+            timeout(SOON, shutdown).await.expect("a shutdown waits for ever");
         }
         let grants = self.protected.verify(exclusive);
         println!("{grants} grants, {errors} errors");
@@ -288,7 +290,7 @@ async fn c13_c6_without_a_majority_a_claim_fails_in_time_without_leftovers() {
             [0, 2, 3].iter().for_each(|place| five.servers[*place].restart().unwrap());
             five.silence(&[0, 2, 3]);
         }
-        for bound in [None, Some(ms(300)), Some(ms(2_500))] {
+        for bound in [None, Some(ms(300)), Some(ms(3_300))] {
             let in_doubt = silent && bound == Some(ms(300));
             // A call that does not keep its bound is later than a busy machine alone would make it.
             let most = if bound.is_some() { OP_TIMEOUT } else { OP_TIMEOUT * 2 };

@@ -253,7 +253,7 @@ async fn broken() -> Result<(), Failed> {
     let mut guarded = RedisServer::start_as(RedisOptions::default().with_password("open sesame"))?;
     // A stall would be another error.
     guarded.never_stall();
-    let url = format!("redis://:secret@127.0.0.1:{}", guarded.port());
+    let url = format!("redis://:secret@127.0.0.1:{}/?connect_timeout=20s", guarded.port());
     let told =
         Child::start(&bed.program, Role::Holder(Job { url, ..bed.job(1, 1) })).await.unwrap_err();
     let told = told.to_string();

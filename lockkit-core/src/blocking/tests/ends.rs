@@ -54,12 +54,12 @@ fn a_shutdown_ends_the_waiting_calls_of_other_threads() {
 fn c7_c10_a_guard_outlives_its_locker_and_its_drop_releases() {
     for kind in KINDS {
         let (store, locker) = world(kind);
-        store.set_latency(ms(50));
         let agenda = agenda(&locker);
         let guard = locker.mutex("a").unwrap().lock().unwrap();
         drop(locker);
         guard.renew().unwrap();
         assert!(guard.is_held(), "{kind:?}");
+        store.set_latency(ms(50));
         drop(guard);
         until_ended(&agenda, &store);
         assert_eq!((store.holders(), store.live_claims()), (0, 0), "{kind:?}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time;
 
-use super::{World, ms, secs};
+use super::{World, ms, options, secs};
 use crate::{
     fake::{Attaches, Fake, Fault, KINDS, Kind, Note, Op},
     spi::Attachment,
@@ -70,7 +70,7 @@ async fn c7_an_observer_hears_of_a_dropped_guard_once_and_before_the_release() {
 async fn c7_the_release_waits_until_observers_heard_of_the_drop() {
     let world = world(Kind::Ttl, Attaches::Slow);
     world.store.set_latency(Duration::ZERO);
-    let guard = world.mutex("a").lock().await.unwrap();
+    let guard = world.mutex_with("a", options().with_ttl(secs(60))).lock().await.unwrap();
     world.store.forget_log();
     // Not on a worker, because then the workers are free to run the background task meanwhile.
     tokio::task::spawn_blocking(move || drop(guard)).await.unwrap();

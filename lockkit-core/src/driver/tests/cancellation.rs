@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use crate::fake::{Fault, KINDS, Kind, Op};
-use tokio::{runtime::Builder, time};
+use tokio::time;
 
-use super::{World, ms, secs};
+use super::{
+    World, ms,
+    runtimes::{self, single},
+    secs,
+};
 
 fn micros(below: u64) -> Duration {
     Duration::from_micros(rand::random_range(0..below))
@@ -36,8 +40,8 @@ async fn c6_a_wait_cancelled_at_any_point_leaves_nothing() {
 #[test]
 fn c6_a_lock_future_dropped_outside_a_runtime_is_finished_inside() {
     for kind in KINDS {
-        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let world = World::new(kind);
+        let runtime = single();
+        let world = runtimes::world(kind);
         let mutex = world.mutex("a");
         let mut locking = Box::pin(mutex.lock());
         runtime.block_on(async {

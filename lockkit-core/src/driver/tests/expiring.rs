@@ -125,12 +125,15 @@ async fn c3_a_shutdown_announces_the_end_of_each_hold() {
 fn c3_a_warning_comes_outside_a_runtime_too() {
     let runtime = threads();
     let world = runtimes::world(Kind::Ttl);
-    let mutex = world.mutex_with("a", manual().with_ttl(secs(4)));
+    let mutex = world.mutex_with("a", manual().with_ttl(secs(10)));
     let start = std::time::Instant::now();
     let guard = runtime.block_on(mutex.lock()).unwrap();
-    let left = block_on(guard.expiring(secs(3)).wait());
-    assert!(left <= secs(3) && !left.is_zero(), "{left:?}");
-    assert!(start.elapsed() >= ms(950), "{:?}", start.elapsed());
+    let left = block_on(guard.expiring(secs(9)).wait());
+    assert!(left <= secs(9) && !left.is_zero(), "{left:?}");
+    assert!(start.elapsed() >= ms(850), "{:?}", start.elapsed());
+    drop((guard, mutex));
+    let mutex = world.mutex_with("b", manual().with_ttl(secs(1)));
+    let guard = runtime.block_on(mutex.lock()).unwrap();
     assert_eq!(block_on(guard.expiring(ms(1)).wait()).max(ms(1)), ms(1));
     drop((guard, mutex));
     runtime.block_on(world.clean(""));

@@ -31,7 +31,7 @@ const KINDS: [Kind; 3] = [Kind::Ttl, Kind::Queue, Kind::Push];
 /// Begins a future on a runtime that then ends, and finishes it on another runtime.
 fn moved<T>(mut future: Pin<Box<impl Future<Output = T>>>) -> T {
     let first = single();
-    let begun = first.block_on(async { time::timeout(ms(50), future.as_mut()).await });
+    let begun = first.block_on(async { time::timeout(ms(10), future.as_mut()).await });
     assert!(begun.is_err(), "it did not wait");
     drop(first);
     let last = single();
@@ -129,7 +129,7 @@ fn c8_a_bounded_call_that_moves_again_and_again_ends_at_its_bound() {
 fn c5_a_request_without_an_answer_moves_to_another_runtime() {
     let world = world(Kind::Ttl);
     let home = threads();
-    let mutex = world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(secs(2)));
+    let mutex = world.mutex_with("a", options().with_ttl(secs(30)).with_op_timeout(secs(4)));
     let guard = home.block_on(mutex.lock()).unwrap();
     world.store.once(Op::WriteNote, [Fault::HangAfter]);
     let note = Note::new(1, "moved".to_owned());

@@ -13,7 +13,7 @@ use tokio::{
     time,
 };
 
-use super::{World, ms, options, secs};
+use super::{World, ms, options, runtimes::until, secs};
 use crate::{
     Locker,
     error::ErrorKind,
@@ -130,8 +130,10 @@ fn c10_releases_race_renewals_on_threads() {
             task.await.unwrap();
         }
         locker.shutdown().await.unwrap();
+        // The shutdown gives up if this machine stands still for some leases.
+        let left = || (locker.keeper.agenda().sizes(), store.live_claims());
+        until("nothing is left", || left() == ((0, 0), 0)).await;
         assert_eq!(store.renewals_after_release(), 0);
-        assert_eq!((locker.keeper.agenda().sizes(), store.live_claims()), ((0, 0), 0));
     });
 }
 

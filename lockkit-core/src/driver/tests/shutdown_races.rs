@@ -79,7 +79,7 @@ fn waiters_that_are_about_to_sleep_hear_the_shutdown() {
                 .map(|_| {
                     let mutex = mutex.clone();
                     tokio::spawn(async move {
-                        time::timeout(secs(2), mutex.lock()).await.map(|told| told.map(drop))
+                        time::timeout(secs(60), mutex.lock()).await.map(|told| told.map(drop))
                     })
                 })
                 .collect();

@@ -36,7 +36,8 @@ fn held() -> [(Kind, Mode, u128, Mode, u128); 3] {
 #[tokio::test]
 async fn c1_c4_c14_data_of_0_1_0_is_read_its_waiters_are_served_and_tokens_rise() {
     let store = Store::start().await;
-    store.admin.load(STORED).await;
+    // A waiter is granted the lock for so many milliseconds.
+    store.admin.load(&STORED.replace(":3000:", ":60000:")).await;
     let mut ear = TcpStream::connect(("127.0.0.1", store.server.port())).await.unwrap();
     ear.write_all(b"SUBSCRIBE lockkit:wake:c0ffee00c0ffee00\r\n").await.unwrap();
     let mut heard = String::new();

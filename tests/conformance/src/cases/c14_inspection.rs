@@ -131,7 +131,7 @@ async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
     let waiting = tokio::spawn(async move { waiter.lock().await });
     env.queued(1, async || lock.inspect().await).await;
     free_by_force(async || lock.force_release(guard.fencing_token()).await).await;
-    let next = within(env.poll(), "the waiter's grant", waiting).await.unwrap().unwrap();
+    let next = within(env.poll() + soon(), "the waiter's grant", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
     guard.renew().await.expect_err("C14: renewed what an operator has freed");
     let reason = at_once("the loss", guard.lost().wait()).await;
@@ -182,8 +182,10 @@ async fn c14_a_foreign_lock_is_respected_and_never_freed(env: Env) {
     let waiting = tokio::spawn(async move { waiter.lock().await });
     env.queued(1, async || lock.inspect().await).await;
     assert!(env.harness().foreign_unlock(lock.name()).await.unwrap(), "C14: it was freed");
-    let next =
-        within(env.poll(), "the grant after the foreign one", waiting).await.unwrap().unwrap();
+    let next = within(env.poll() + soon(), "the grant after the foreign one", waiting)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(next.fencing_token() > old);
     give_back(next).await;
 }

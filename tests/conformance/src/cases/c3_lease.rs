@@ -49,7 +49,7 @@ fn deadline(guard: &LockGuard) -> Instant {
 /// A lease without renewals, and the delay of the replies, which is much larger than the margin for
 /// drift.
 fn slowly_answered(env: &Env) -> (LockOptions, Duration) {
-    let options = env.fleeting(AMPLE);
+    let options = env.fleeting(long().ttl());
     let op_timeout = options.ttl() / 2;
     let delay = options.ttl() / 20;
     (options.with_op_timeout(op_timeout), delay)
@@ -256,7 +256,7 @@ async fn c3_a_clock_that_goes_back_promises_no_more_than_was_asked(env: Env) {
 
 async fn c3_remaining_never_exceeds_the_lease(env: Env) {
     let locker = env.locker().await;
-    let options = env.fleeting(AMPLE);
+    let options = env.fleeting(long().ttl());
     let options = options.clone().with_op_timeout(options.ttl() / 2);
     let guard = take(&env.lock(&locker, "x", options.clone())).await;
     for _ in 0..5 {

@@ -62,7 +62,9 @@ async fn c9_a_dead_waiter_does_not_block_the_queue(env: Env) {
             let locker = inner.locker().await;
             let lock = inner.lock(&locker, "x", options);
             let mut waiting = Box::pin(async move { lock.lock().await });
-            timeout(inner.patience(), &mut waiting).await.expect_err("a grant of a held lock");
+            // A store that stalls may end the call with an error.
+            let early = timeout(inner.patience(), &mut waiting).await;
+            assert!(!matches!(early, Ok(Ok(_))), "a grant of a held lock: {early:?}");
             Abandoned(waiting)
         })
     })

@@ -204,8 +204,12 @@ async fn c4_election_terms_rise_from_leader_to_leader(env: Env) {
         let leadership = election(&env, &a, long()).campaign("a").await.unwrap();
         risen(leadership.term());
         env.harness().expire_now(election(&env, &a, long()).name()).await.unwrap();
-        let next =
-            within(env.poll(), "the next leader", election(&env, &b, long()).campaign("b")).await;
+        let next = within(
+            env.poll() + soon(),
+            "the next leader",
+            election(&env, &b, long()).campaign("b"),
+        )
+        .await;
         let next = next.unwrap();
         risen(next.term());
         next.resign().await.unwrap();
@@ -225,7 +229,7 @@ async fn c7_election_a_resignation_hands_over(env: Env) {
     assert!(!waiting.is_finished(), "C1: two leaders");
     let term = leading.term();
     leading.resign().await.unwrap();
-    let next = within(env.poll(), "the next leader", waiting).await.unwrap().unwrap();
+    let next = within(env.poll() + soon(), "the next leader", waiting).await.unwrap().unwrap();
     assert!(next.term() > term);
     let observed = election(&env, &a, long()).leader().await.unwrap().expect("somebody leads");
     assert_eq!((observed.value.as_str(), observed.term), ("b", next.term()));
@@ -371,7 +375,7 @@ async fn c6_election_a_dropped_campaign_leaves_nothing(env: Env) {
         leader => Err(format!("C6: {leader:?} was dropped")),
     })
     .await;
-    let leading = within(env.poll(), "a leader", candidate.campaign("a")).await.unwrap();
+    let leading = within(env.poll() + soon(), "a leader", candidate.campaign("a")).await.unwrap();
     leading.resign().await.unwrap();
 }
 
@@ -400,7 +404,7 @@ async fn c6_election_a_shutdown_ends_campaigns_and_watches(env: Env) {
     for ended in at_once("the end of what waits", waiting.join_all()).await {
         assert_eq!(ended.expect_err("the locker was shut down").kind(), ErrorKind::Closed);
     }
-    at_once("the shutdown", shutdown).await.unwrap().unwrap();
+    within(soon(), "the shutdown", shutdown).await.unwrap().unwrap();
     drop(idle);
     let closed = election.watch().changed().await.expect_err("the locker was shut down");
     assert_eq!(closed.kind(), ErrorKind::Closed);
@@ -426,7 +430,8 @@ async fn c14_election_a_foreign_holder_is_no_leader_of_ours(env: Env) {
     assert!(told(&env, &mut watch).await.is_none());
     assert_eq!(observer.inspect().await.unwrap().holders.len(), 1);
     assert!(env.harness().foreign_unlock(candidate.name()).await.unwrap());
-    let leadership = within(env.poll(), "a leader", candidate.campaign("a")).await.unwrap();
+    let leadership =
+        within(env.poll() + soon(), "a leader", candidate.campaign("a")).await.unwrap();
     assert_eq!(told(&env, &mut watch).await.map(|leader| leader.term), Some(leadership.term()));
     leadership.resign().await.unwrap();
 }

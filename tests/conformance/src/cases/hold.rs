@@ -65,7 +65,7 @@ async fn c3_a_hold_ends_at_its_max_and_is_freed(env: Env) {
         let ended = asked.elapsed();
         let reason = at_once("the loss signal", lost.wait()).await;
         witness.record(stay);
-        let next = within(env.poll(), "the next grant", waiting).await.unwrap();
+        let next = within(env.poll() + soon(), "the next grant", waiting).await.unwrap();
         witness.record(Stay::begin(&next));
         assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
         assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -98,7 +98,9 @@ async fn c10_a_hold_with_a_max_is_renewed_until_then(env: Env) {
         }
         let reason = within(max_hold / 4, "the end", guard.lost().wait()).await;
         let renewals = line.take_calls().iter().filter(|call| call.op == Op::KeepAlive).count();
-        assert!((1..=40).contains(&renewals), "C10: {renewals} renewals");
+        // Some stores renew every second, however long the lease is.
+        let most = usize::try_from(max_hold.as_secs()).unwrap() * 2 + 40;
+        assert!((1..=most).contains(&renewals), "C10: {renewals} renewals");
         drop(guard);
         becomes_free(&other).await;
         if reason == LossReason::Expired {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::{
     admin::admin,
     case::{Ability, Needs, cases},
-    env::{AMPLE, Env, free_by_force, give_back, long, take},
+    env::{Env, free_by_force, give_back, long, take},
     harness::{Faults, Hook, Link},
     lock::Flavor,
     wait::{eventually, soon, within},
@@ -111,8 +111,7 @@ async fn c2_only_the_present_holder_writes_the_note(env: Env) {
 async fn c2_a_note_changes_neither_lease_nor_token(env: Env) {
     let backend = env.backend().await;
     let name = env.name("x");
-    let options = env.fleeting(AMPLE);
-    let mut claim = env.claim(&*backend, "x", &options);
+    let mut claim = env.claim(&*backend, "x", &long());
     let Attempt::Granted(grant) = claim.attempt(Wait::No).await.unwrap() else {
         panic!("it is taken")
     };

@@ -147,7 +147,8 @@ async fn c8_a_waiter_gets_a_permit_that_comes_back(env: Env) {
         assert!(!waiting.is_finished(), "C1: more permits than there are");
         give_back(guard).await;
     }
-    give_back(within(env.poll(), "the waiter's grant", waiting).await.unwrap().unwrap()).await;
+    give_back(within(env.poll() + soon(), "the waiter's grant", waiting).await.unwrap().unwrap())
+        .await;
 }
 
 async fn c9_a_dead_permit_frees_within_its_lease(env: Env) {
@@ -156,7 +157,7 @@ async fn c9_a_dead_permit_frees_within_its_lease(env: Env) {
     let ttl = short.ttl();
     dead_grant(&env, "x", short, mode(2)).await;
     let live = semaphore.try_acquire().await.unwrap().unwrap();
-    let bound = ttl + env.descriptor().takeover_delay + env.poll();
+    let bound = ttl + env.descriptor().takeover_delay + env.poll() + soon();
     let taken_over =
         within(bound, "the permits of a dead holder", semaphore.acquire_many(2)).await.unwrap();
     assert!(live.is_held());

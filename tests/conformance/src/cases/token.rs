@@ -132,10 +132,9 @@ async fn c3_an_extended_lease_is_that_long(env: Env) {
 
 async fn c2_no_renewal_shortens_a_confirmed_lease(env: Env) {
     let locker = env.locker().await;
-    let options = env.fleeting(AMPLE);
+    let options = env.fleeting(long().ttl());
     let ttl = options.ttl();
-    let lock = env.lock(&locker, "x", options.with_op_timeout(ttl / 2));
-    let guard = take(&lock).await;
+    let guard = take(&env.lock(&locker, "x", options.with_op_timeout(ttl / 2))).await;
     // The remaining lease must never shrink below what was confirmed, whatever is asked for
     // meanwhile.
     let clock = Clock::Boot;

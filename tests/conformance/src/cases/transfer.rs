@@ -16,9 +16,9 @@ use tokio::time::timeout;
 
 use crate::{
     case::{Ability, Needs, cases},
-    env::{Env, OP_TIMEOUT, long},
+    env::{Env, OP_TIMEOUT, in_the_end, long},
     harness::Faults,
-    wait::{eventually, soon},
+    wait::{eventually, soon, within},
 };
 
 const TRANSFER: Needs = Needs::MUTEX.ability(Ability::Transfer);
@@ -185,13 +185,14 @@ async fn c12_waiters_in_the_store_go_first_by_policy(env: Env) {
     assert!(matches!(answer, Transferred::Granted(_)), "C12: {answer:?}");
     let answer = holder.transfer(&spec(&env, "inside"), QueuePolicy::QueueFirst).await.unwrap();
     assert_eq!(answer, Transferred::Yielded, "C12: the one who waits outside was passed over");
-    let guard = crate::wait::within(env.poll(), "the outsider's grant", waiting).await.unwrap();
+    let guard = within(env.poll() + soon(), "the outsider's grant", waiting).await.unwrap();
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld, "C2");
     guard.release().await.unwrap();
 }
 
 async fn c5_a_transfer_without_an_answer_is_undone(env: Env) {
-    let (backend, link) = env.harness().connect_through_faults().await.unwrap();
+    let connected = in_the_end(async || env.harness().connect_through_faults().await).await;
+    let (backend, link) = connected.expect("the store can be reached");
     for _ in 0..3 {
         let mut claim = backend.claim(spec(&env, "former")).unwrap();
         granted(&mut *claim).await;

@@ -14,7 +14,7 @@ use lockkit_core::{
 };
 
 /// A session ends this long after the last heartbeat that arrived.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(4);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(12);
 /// The memory store's own leases never end in a test.
 const ENDLESS: Duration = Duration::from_secs(24 * 60 * 60);
 

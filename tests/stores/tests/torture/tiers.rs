@@ -34,7 +34,7 @@ const SHORT: Duration = Duration::from_secs(20);
 const MIDDLE: Duration = Duration::from_secs(35);
 const LONG: Duration = Duration::from_secs(60);
 /// How many rounds of the first tier are played until one did enough work.
-const MOST_ROUNDS: u64 = 3;
+const MOST_ROUNDS: u64 = 8;
 /// How many writes the register must have accepted in a round.
 const LEAST_WRITES: u64 = 20;
 /// In every fourth round of the third tier, each process has this many tasks, most of which wait.

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The time for a child to release its locks.
-const FAREWELL: Duration = Duration::from_secs(20);
+const FAREWELL: Duration = Duration::from_secs(60);
 /// The extra time for the next holder after a death, beyond the bound of the contract.
 const MARGIN: Duration = Duration::from_secs(1);
 

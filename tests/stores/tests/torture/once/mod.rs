@@ -34,7 +34,7 @@ const THOROUGH: [&str; 5] =
     ["mariadb", "redis", "redis-sentinel-wait", "zookeeper", "zookeeper-ensemble"];
 
 /// The bound for the slots between two faults. They take seconds.
-const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(5);
 /// How long after the beginning of a long slot a runner is killed, in milliseconds. Some kills hit
 /// the work, others the record of its end or the next slot.
