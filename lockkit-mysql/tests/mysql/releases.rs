@@ -81,7 +81,7 @@ pub(crate) async fn held(backend: &MySql, names: &[&str]) -> Vec<Box<dyn Claim>>
 /// A backend with one connection, which waits for a row for as long as it must.
 pub(crate) async fn with_one_connection(bed: &Bed, admin: &mut Admin) -> MySql {
     let backend = bed.connect(&format!("pool_size=1&{QUIET}")).await;
-    bed.wait_for_rows(admin).await;
+    bed.wait_for_rows(admin, SOON * 3).await;
     backend
 }
 
