@@ -376,8 +376,8 @@ fn outlasts_its_lease(place: &Place, stalls_at: usize) -> bool {
         let output = lockkit.output();
         let status = fs::read_to_string(place.path(&name)).unwrap();
         let status: Value = serde_json::from_str(&status).unwrap();
-        // On a busy machine the store may be silent for so long that the request for the lock
-        // fails, or that the lease ends before the command has ended.
+        // On a busy machine the store may be silent for too long. Then the request for the lock
+        // fails, or the lease ends before the command has ended.
         let too_late = said(&output).contains("so lockkit stops the command");
         if output.status.code() == Some(125) && status["token"].is_null() || too_late {
             continue;

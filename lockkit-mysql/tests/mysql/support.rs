@@ -148,8 +148,8 @@ impl Bed {
         )
     }
 
-    /// From its next insert on, a connection waits for a row for so long. If that is longer than any
-    /// test, a wait by mistake can't stay hidden.
+    /// From its next insert on, a connection waits for a row for so long. If that is longer than
+    /// any test, a wait by mistake can't stay hidden.
     pub(crate) async fn wait_for_rows(&self, admin: &mut Admin, longest: Duration) {
         for table in ["lock", "holder"] {
             let trigger = format!("{}_{table}_waits", self.prefix);

@@ -73,7 +73,7 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 7] = [
 const ALONE: [(&str, &str); 2] =
     [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
 /// The longest programs, which begin first, in this order.
-const FIRST: [(&str, &str); 11] = [
+const FIRST: [(&str, &str); 12] = [
     ("lockkit-stores", "conformance"),
     ("lockkit-stores", "torture"),
     ("lockkit-stores", "holder_process"),
@@ -85,6 +85,7 @@ const FIRST: [(&str, &str); 11] = [
     ("lockkit-mysql", "pessimistic"),
     ("lockkit-torture", "simulation"),
     ("lockkit-bench", "scenarios"),
+    ("lockkit-conformance", "lease_scopes"),
 ];
 
 /// The choice of tests.

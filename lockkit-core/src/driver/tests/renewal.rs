@@ -130,7 +130,7 @@ fn c10_releases_race_renewals_on_threads() {
             task.await.unwrap();
         }
         locker.shutdown().await.unwrap();
-        // The shutdown gives up if this machine stands still for some leases.
+        // The shutdown gives up if this machine stops for some leases.
         let left = || (locker.keeper.agenda().sizes(), store.live_claims());
         until("nothing is left", || left() == ((0, 0), 0)).await;
         assert_eq!(store.renewals_after_release(), 0);

@@ -24,8 +24,8 @@ pub(super) fn threads() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// A world on the boot clock, which all runtimes share. No lease ends because the machine stands
-/// still for some seconds.
+/// A world on the boot clock, which all runtimes share. No lease ends because the machine stops
+/// for some seconds.
 pub(super) fn world(kind: Kind) -> World {
     let World { store, locker } = World::built(kind, |builder| builder.clock(Clock::Boot));
     let locker = locker.with_defaults(options().with_ttl(secs(60))).unwrap();

@@ -14,7 +14,7 @@ use lockkit_core::{
 };
 
 /// Much later than the margin for drift.
-const A_SLOW_REPLY: Duration = Duration::from_millis(150);
+const A_SLOW_REPLY: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct MutantStore<S> {
