@@ -22,6 +22,7 @@ use crate::{
     Locker,
     error::ErrorKind,
     fake::{Fake, KINDS, Kind, Store, lock},
+    spi::{Descriptor, Poll},
 };
 
 #[test]
@@ -64,14 +65,16 @@ fn a_lock_that_races_with_the_shutdown_never_slips_through() {
     assert_eq!(late.load(SeqCst), 0);
 }
 
-/// The waiters of a store that wakes them poll only every 5 s. A waiter that misses the beginning
+/// For longer than this test, no waiter polls and no lease ends. A waiter that misses the beginning
 /// of the shutdown is late.
 #[test]
 fn waiters_that_are_about_to_sleep_hear_the_shutdown() {
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     for _ in 0..300 {
-        let store = Store::new(0);
-        let locker = Locker::new(Fake::new(store, Kind::Push)).with_defaults(options()).unwrap();
+        let poll = Poll { min: secs(300), max: secs(300) };
+        let fake = Fake::new(Store::new(0), Kind::Push).described(|it| Descriptor { poll, ..it });
+        let options = options().with_ttl(secs(300));
+        let locker = Locker::new(fake).with_defaults(options).unwrap();
         runtime.block_on(async {
             let mutex = locker.mutex("a").unwrap();
             let guard = mutex.lock().await.unwrap();
