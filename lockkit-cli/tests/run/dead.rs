@@ -210,7 +210,7 @@ fn no_watchdog() -> Result<(), Failed> {
 fn no_watchdog_for_a_moment() -> Result<(), Failed> {
     let place = Place::new();
     let up = place.path("up");
-    let line = format!("echo up > {}; sleep 60", up.display());
+    let line = format!("echo up > {}; sleep 600", up.display());
     let lockkit =
         Running::start(place.lockkit(["-q", "run", "--ttl=5m", "job", "sh", "-c", &line]));
     place.text("up");

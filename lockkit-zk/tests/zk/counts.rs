@@ -49,10 +49,12 @@ async fn lock_and_release(locker: &Locker) {
     guard.release().await.unwrap();
 }
 
-/// A session's second heartbeat comes after a minute. It may fall into one of these measurements.
+/// A session's second heartbeat comes after a minute: a write and a read, which may fall into these
+/// measurements.
 fn assert_but_for_a_heartbeat(costs: &[u64], requests: u64) {
-    let others = costs.iter().filter(|cost| **cost != requests).count();
-    assert!(others <= 1, "{costs:?}");
+    assert!(costs.iter().all(|cost| *cost >= requests), "{costs:?}");
+    let others: u64 = costs.iter().map(|cost| cost - requests).sum();
+    assert!(others <= 2, "{costs:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

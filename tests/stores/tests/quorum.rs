@@ -200,7 +200,12 @@ impl Crowd {
         let errors: usize = self.tasks.join_all().await.into_iter().sum();
         for locker in self.lockers {
             // A second call tries again what a slow member left over.
-            let shutdown = async { while locker.shutdown().await.is_err() {} };
+            let shutdown = async {
+                while let Err(error) = locker.shutdown().await {
+                    assert!(error.is_temporary(), "{error}");
+                    sleep(ms(10)).await;
+                }
+            };
             timeout(SOON, shutdown).await.expect("a shutdown waits for ever");
         }
         let grants = self.protected.verify(exclusive);

@@ -241,7 +241,7 @@ async fn c8_a_hold_freed_during_its_transfer_admits_the_next_waiter() {
 
 #[test]
 fn c5_a_transfer_that_was_cut_off_is_followed_by_a_release_only() {
-    while !a_transfer_is_cut_off() {}
+    assert!((0..20).any(|_| a_transfer_is_cut_off()), "the lock was never transferred");
 }
 
 /// Returns false if the waiter left the line of the process before the transfer, because this
