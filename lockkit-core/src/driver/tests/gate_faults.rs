@@ -5,15 +5,20 @@ use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
-use std::{future::poll_fn, pin::Pin, task::Poll};
+use std::{future::poll_fn, pin::Pin, task::Poll, thread};
 
 use tokio::{
     task::JoinSet,
     time::{self, Instant},
 };
 
-use super::{TTL, World, ms, secs};
+use super::{
+    TTL, World, ms, options,
+    runtimes::{self, until},
+    secs,
+};
 use crate::{
+    Clock,
     error::{Error, ErrorKind},
     fake::{Fault, KINDS, Kind, Op},
     spi::QueuePolicy,
@@ -331,4 +336,51 @@ async fn c1_a_storm_behind_a_gate_never_overlaps() {
 
 async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+#[test]
+fn c5_a_transfer_that_was_cut_off_is_followed_by_a_release_only() {
+    assert!((0..20).any(|_| a_transfer_is_cut_off()), "the lock was never transferred");
+}
+
+/// Returns false if the waiter left the line of the process before the transfer, because this
+/// machine stood still. Then the lock is not transferred.
+fn a_transfer_is_cut_off() -> bool {
+    let world = World::transferring_as(|builder| builder.clock(Clock::Boot));
+    let mutex = world.mutex_with("a", options().with_ttl(secs(300)));
+    let runtime = runtimes::single();
+    let other = runtimes::threads();
+    let guard = runtime.block_on(mutex.lock()).unwrap();
+    let second = mutex.clone();
+    let waiting = other.spawn(async move { second.lock().await.unwrap() });
+    let deadline = Instant::now() + secs(30);
+    while world.locker.keeper.agenda().gates.waiting(mutex.name()) == 0 {
+        if world.store.count(Op::Attempt) > 1 {
+            return false;
+        }
+        assert!(Instant::now() < deadline, "nobody gets into line");
+        thread::sleep(ms(1));
+    }
+    let is_transferred = runtime.block_on(async {
+        world.store.once(Op::Transfer, [Fault::HangAfter]);
+        drop(guard);
+        let ended = || world.store.count(Op::Transfer) + world.store.count(Op::Release) > 0;
+        until("the lock is given on", ended).await;
+        time::sleep(ms(10)).await;
+        world.store.count(Op::Transfer) > 0
+    });
+    if !is_transferred {
+        return false;
+    }
+    drop(runtime);
+    other.block_on(async {
+        world.mutex("b").lock().await.unwrap().release().await.unwrap(); // the next keeper
+        let next = time::timeout(secs(60), waiting).await.expect("stuck").unwrap();
+        assert_eq!(world.store.count(Op::Transfer), 1);
+        next.release().await.unwrap();
+    });
+    drop(mutex);
+    other.block_on(async { time::sleep(ms(50)).await });
+    assert_eq!(world.store.holders(), 0);
+    true
 }
