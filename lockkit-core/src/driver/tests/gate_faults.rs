@@ -159,7 +159,7 @@ async fn c7_a_transfer_without_an_answer_is_a_release() {
 async fn c5_an_unanswered_transfer_to_a_longer_lease_is_undone_when_the_store_is_back() {
     let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
-    let mutex = world.mutex_with("a", super::options().with_ttl(TTL * 20));
+    let mutex = world.mutex_with("a", options().with_ttl(TTL * 20));
     let waiting = tokio::spawn(async move { mutex.lock_timeout(TTL).await });
     time::sleep(ms(10)).await;
     world.store.once(Op::Transfer, [Fault::LoseReply]);
@@ -224,7 +224,7 @@ async fn c7_a_yield_without_an_answer_is_a_release() {
 async fn c3_a_transfer_whose_answer_comes_after_its_lease_grants_nothing() {
     let world = World::transferring();
     let guard = world.mutex("a").lock().await.unwrap();
-    let mutex = world.mutex_with("a", super::options().with_ttl(ms(100)));
+    let mutex = world.mutex_with("a", options().with_ttl(ms(100)));
     let waiting = tokio::spawn(async move { mutex.lock().await });
     time::sleep(ms(10)).await;
     world.store.once(Op::Transfer, [Fault::SlowReply(ms(200))]);
