@@ -364,7 +364,7 @@ fn outlasts_its_lease(place: &Place, stalls_at: usize) -> bool {
         // No name is a prefix of another one.
         let name = format!("{stalls_at:03}-{tries}");
         let status = format!("--status-file={}", place.path(&name).display());
-        let job = ["run", &name, &status, "--ttl=6s", "--grace=200ms", "-c", "exit 7"];
+        let job = ["run", &name, &status, "--ttl=9s", "--grace=200ms", "-c", "exit 7"];
         let mut lockkit = Running::start(proxy.lockkit(place, &job));
         if !stalls(&proxy, &mut lockkit) {
             return false;
@@ -376,10 +376,9 @@ fn outlasts_its_lease(place: &Place, stalls_at: usize) -> bool {
         let output = lockkit.output();
         let status = fs::read_to_string(place.path(&name)).unwrap();
         let status: Value = serde_json::from_str(&status).unwrap();
-        // On a busy machine the store may be silent for too long. Then the request for the lock
-        // fails, or the lease ends before the command has ended.
-        let too_late = said(&output).contains("so lockkit stops the command");
-        if output.status.code() == Some(125) && status["token"].is_null() || too_late {
+        // On a busy machine the store may be silent for so long that the request for the lock
+        // fails.
+        if output.status.code() == Some(125) && status["token"].is_null() {
             continue;
         }
         assert_eq!(output.status.code(), Some(7), "stalled at {stalls_at}: {}", said(&output));

@@ -74,7 +74,7 @@ fn without_environment() -> Result<(), Failed> {
     let outer = format!("env -i sh -c '{line}' & wait");
     let mut lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &outer]));
     let pid = pid(&place, "pid");
-    // lockkit does not wait before it has told the watchdog the group.
+    // lockkit tells the watchdog the group, and only then sleeps.
     let of = lockkit.pid().as_raw_nonzero().get();
     until("that lockkit waits", || (state_of(of) == Some('S')).then_some(()));
     lockkit.signal(Signal::KILL);

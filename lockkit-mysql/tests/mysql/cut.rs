@@ -201,7 +201,7 @@ async fn c6_a_statement_that_waits_for_a_row_ends_with_its_future(flavor: SqlFla
     let backend = bed.connect("pool_size=1").await;
     let mut admin = bed.admin().await;
     let mut watcher = bed.admin().await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     next_token(&backend, "a").await;
     admin.run("START TRANSACTION").await;
     admin
@@ -231,7 +231,7 @@ async fn c6_the_call_ends_even_while_the_server_is_paused(flavor: SqlFlavor) {
     let backend = bed.connect(&format!("pool_size=1&{QUIET}")).await;
     let mut admin = bed.admin().await;
     let mut locked = bed.admin().await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     next_token(&backend, "a").await;
     locked.run("START TRANSACTION").await;
     locked.run(format!("SELECT 1 FROM {} WHERE name='a' FOR UPDATE", bed.table("lock"))).await;
@@ -265,7 +265,7 @@ async fn c6_nothing_is_killed_through_a_proxy_that_numbers_connections_in_its_ow
     let mut locked = bed.admin().await;
     // This makes the tables.
     bed.connect(QUIET).await.close().await.unwrap();
-    bed.wait_for_rows(&mut admin, Duration::from_secs(10)).await;
+    bed.wait_for_rows_until(&mut admin, Duration::from_secs(10)).await;
     let proxy = numbering_proxy(bed.addr()).await;
     for (url, kills) in [(bed.url_at(proxy, QUIET), 0), (bed.url(QUIET), 1)] {
         let backend = connect(&url).await.unwrap();

@@ -28,7 +28,7 @@ async fn c5_c7_after_a_batch_that_was_not_answered_each_release_finds_its_own_ou
     let bed = Bed::steady(flavor);
     let mut admin = bed.admin().await;
     let there = bed.connect(QUIET).await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     let (backend, proxy) = bed.behind_proxy(&format!("pool_size=1&{QUIET}")).await;
     let mut claims = Vec::new();
     for name in ["freed", "lapsed", "taken"] {
@@ -106,7 +106,7 @@ async fn c2_a_batch_does_not_free_what_its_claim_has_got_again(flavor: SqlFlavor
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
     let backend = bed.connect(&format!("pool_size=2&{QUIET}")).await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     // Each connection inserts a row.
     tokio::join!(next_token(&backend, "one"), next_token(&backend, "two"));
     let mut claims = held(&backend, &["again", "other"]).await;

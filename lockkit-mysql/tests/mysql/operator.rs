@@ -71,7 +71,7 @@ async fn c14_a_sign_of_life_needs_no_free_connection(flavor: SqlFlavor) {
     let backend = bed.connect("pool_size=1").await;
     let mut locked = bed.admin().await;
     let mut admin = bed.admin().await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     next_token(&backend, "a").await;
     locked.run("START TRANSACTION").await;
     locked.run(format!("SELECT 1 FROM {} WHERE name='a' FOR UPDATE", bed.table("lock"))).await;

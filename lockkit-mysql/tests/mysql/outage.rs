@@ -197,7 +197,7 @@ async fn c2_a_late_renewal_shortens_nothing(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("pool_size=1").await;
     let mut admin = bed.admin().await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     let mut other = bed.admin().await;
     for kind in [Kind::Mutex, Kind::RwLock] {
         let table = bed.table(if kind == Kind::Mutex { "lock" } else { "holder" });
@@ -346,7 +346,7 @@ async fn c5_a_release_that_fails_midway_forgets_nothing(flavor: SqlFlavor) {
     let mut claim = backend.claim(spec.clone()).unwrap();
     let mut admin = bed.admin().await;
     let mut locked = bed.admin().await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     proxy.set(|toxics| toxics.down.discard = true);
     // The attempt is dropped once it is applied, and before its reply can come.
     let live =

@@ -151,7 +151,7 @@ async fn c6_a_request_that_is_dropped_midway_harms_no_connection_of_the_pool(fla
     let mut admin = bed.admin().await;
     let pool = Pool::new(options(&bed));
     let own = connect_by(&bed, &pool).await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     next_token(&own, "a").await;
     admin.run("START TRANSACTION").await;
     let row = format!("FROM {} WHERE kind='mutex' AND name='a'", bed.table("lock"));

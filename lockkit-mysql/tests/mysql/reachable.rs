@@ -68,7 +68,7 @@ async fn c13_the_error_of_an_exhausted_pool_names_the_cause(flavor: SqlFlavor) {
     let bed = Bed::shared(flavor);
     let backend = bed.connect("pool_size=1").await;
     let mut admin = bed.admin().await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     next_token(&backend, "locked").await;
     admin.run("START TRANSACTION").await;
     admin

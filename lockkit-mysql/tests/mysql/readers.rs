@@ -168,7 +168,7 @@ async fn c8_a_reader_and_a_writer_of_one_client_do_not_hold_each_other_up(flavor
     let there = bed.locker("").await;
     let mut admin = bed.admin().await;
     let mut locked = bed.admin().await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     let held = there.rw_lock("a").unwrap().write().await.unwrap();
     // Both ask before either is in line, the reader first.
     locked.run("BEGIN").await;

@@ -81,7 +81,7 @@ pub(crate) async fn held(backend: &MySql, names: &[&str]) -> Vec<Box<dyn Claim>>
 /// A backend with one connection, which waits for a row for as long as it must.
 pub(crate) async fn with_one_connection(bed: &Bed, admin: &mut Admin) -> MySql {
     let backend = bed.connect(&format!("pool_size=1&{QUIET}")).await;
-    bed.wait_for_rows(admin, SOON * 3).await;
+    bed.wait_for_rows(admin).await;
     backend
 }
 
@@ -194,7 +194,7 @@ async fn c5_a_batch_without_an_answer_is_unknown_to_each_release(flavor: SqlFlav
     let bed = Bed::own(flavor, &[]);
     let mut admin = bed.admin().await;
     bed.connect(QUIET).await;
-    bed.wait_for_rows(&mut admin, SOON * 3).await;
+    bed.wait_for_rows(&mut admin).await;
     for is_applied in [false, true] {
         let (backend, proxy) = bed.behind_proxy(&format!("pool_size=1&{QUIET}")).await;
         let mut claims = held(&backend, &["a", "b", "c"]).await;
@@ -334,7 +334,7 @@ async fn c8_a_locked_row_delays_the_others_of_its_batch_for_a_while_only(flavor:
         let mut other = bed.admin().await;
         let backend = bed.connect(&format!("pool_size=2&{QUIET}")).await;
         if server_waits {
-            bed.wait_for_rows(&mut admin, SOON * 3).await;
+            bed.wait_for_rows(&mut admin).await;
             // Each of the two connections inserts a row.
             tokio::join!(next_token(&backend, "one"), next_token(&backend, "two"));
         }

@@ -42,7 +42,7 @@ async fn c8_a_locked_row_holds_up_no_other_name(flavor: SqlFlavor) {
         let bed = Bed::shared(flavor);
         let backend = bed.connect("pool_size=1").await;
         let mut admin = bed.admin().await;
-        bed.wait_for_rows(&mut admin, SOON * 3).await;
+        bed.wait_for_rows(&mut admin).await;
         let mut held = claim_in(&backend, kind, "locked", mode);
         granted(held.attempt(Wait::No).await);
         // As other lockers do. At REPEATABLE READ, this transaction would lock gaps as well.

@@ -148,9 +148,14 @@ impl Bed {
         )
     }
 
-    /// From its next insert on, a connection waits for a row for so long. If that is longer than
-    /// any test, a wait by mistake can't stay hidden.
-    pub(crate) async fn wait_for_rows(&self, admin: &mut Admin, longest: Duration) {
+    /// From its next insert on, a connection waits for a row for longer than any test. So a wait by
+    /// mistake can't stay hidden.
+    pub(crate) async fn wait_for_rows(&self, admin: &mut Admin) {
+        self.wait_for_rows_until(admin, SOON * 3).await;
+    }
+
+    /// From its next insert on, a connection waits for a row for so long.
+    pub(crate) async fn wait_for_rows_until(&self, admin: &mut Admin, longest: Duration) {
         for table in ["lock", "holder"] {
             let trigger = format!("{}_{table}_waits", self.prefix);
             let table = self.table(table);

@@ -68,7 +68,7 @@ pub(crate) async fn judged(
 impl<'a> Turn<'a> {
     fn begin(env: &'a Env, pinger: &'a Pinger, shortest: Duration, times: u32) -> Self {
         // The new name keeps remains of the turn before out of the way.
-        let name = if times == 1 { "x".to_owned() } else { format!("x{}", times * 2) };
+        let name = if times == 1 { "x".to_owned() } else { format!("x{times}") };
         let ttl = env.at_least(shortest * times);
         pinger.restart();
         Self {

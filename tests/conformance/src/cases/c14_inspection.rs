@@ -12,7 +12,7 @@ use crate::{
     doomed::dead_grant,
     env::{BRIEF, Env, SHORT, free_by_force, give_back, long, take},
     harness::Hook,
-    wait::{ROUNDING, at_once, eventually, soon, within},
+    wait::{ROUNDING, at_once, eventually, slack, soon, within},
 };
 
 cases! {
@@ -131,7 +131,7 @@ async fn c14_force_release_frees_the_grant_with_that_token(env: Env) {
     let waiting = tokio::spawn(async move { waiter.lock().await });
     env.queued(1, async || lock.inspect().await).await;
     free_by_force(async || lock.force_release(guard.fencing_token()).await).await;
-    let next = within(env.poll() + soon(), "the waiter's grant", waiting).await.unwrap().unwrap();
+    let next = within(env.poll() + slack(), "the waiter's grant", waiting).await.unwrap().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
     guard.renew().await.expect_err("C14: renewed what an operator has freed");
     let reason = at_once("the loss", guard.lost().wait()).await;
@@ -182,7 +182,7 @@ async fn c14_a_foreign_lock_is_respected_and_never_freed(env: Env) {
     let waiting = tokio::spawn(async move { waiter.lock().await });
     env.queued(1, async || lock.inspect().await).await;
     assert!(env.harness().foreign_unlock(lock.name()).await.unwrap(), "C14: it was freed");
-    let next = within(env.poll() + soon(), "the grant after the foreign one", waiting)
+    let next = within(env.poll() + slack(), "the grant after the foreign one", waiting)
         .await
         .unwrap()
         .unwrap();

@@ -17,7 +17,7 @@ use crate::{
     env::{Env, becomes_free, give_back, long, take},
     harness::{Faults, Link as _},
     lock::Flavor,
-    wait::{STEP, a_minute, eventually, soon, within},
+    wait::{STEP, a_minute, eventually, ms, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -207,7 +207,8 @@ async fn c6_a_cancelled_waiter_leaves_the_store_at_once(env: Env) {
 
 async fn c6_dropped_tries_and_inspections_leave_nothing(env: Env) {
     let (locker, line) = env.spied_locker().await;
-    let lock = env.lock(&locker, "x", long());
+    // The end of a lease would free what a dropped call left.
+    let lock = env.lock(&locker, "x", long().with_ttl(ms(300_000)));
     for _ in 0..100 {
         if let Some(Ok(Some(guard))) = cut_short(lock.try_lock()).await {
             cut_short(guard.renew()).await;

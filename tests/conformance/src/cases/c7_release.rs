@@ -5,7 +5,6 @@ use std::{
     sync::Arc,
     task::{Context, Poll, Wake},
     thread::{self, Thread},
-    time::Instant,
 };
 
 use lockkit_core::{
@@ -16,7 +15,7 @@ use tokio::{runtime::Builder, sync::oneshot, time::timeout};
 
 use crate::{
     case::{Needs, cases},
-    env::{Env, OP_TIMEOUT, SHORT, becomes_free, give_back, lock_briefly, long, take},
+    env::{Env, SHORT, becomes_free, give_back, lock_briefly, long, take},
     harness::{Faults, Link as _},
     wait::{a_minute, eventually, soon, within},
 };
@@ -77,24 +76,26 @@ async fn c7_a_release_is_idempotent(env: Env) {
 async fn c7_a_release_whose_reply_is_lost_is_freed(env: Env) {
     let (locker, link) = env.faulty_locker().await;
     let healthy = env.lock(&env.locker().await, "x", long());
-    let guard = take(&env.lock(&locker, "x", long())).await;
-    link.set(Faults::LOST_REPLIES);
-    let repair = async {
-        eventually(soon(), async || match healthy.inspect().await.unwrap().holders.is_empty() {
-            true => Ok(()),
-            false => Err("the release was not applied".to_owned()),
-        })
-        .await;
-        link.cut();
-        link.heal();
-    };
-    let start = Instant::now();
-    let patience = guard.remaining().min(OP_TIMEOUT * 2);
-    let (outcome, ()) = tokio::join!(guard.release(), repair);
-    // The outcome may stay unknown only if the store took longer than a release may take.
-    if let Err(error) = outcome {
-        assert!(error.is_outcome_unknown() && start.elapsed() >= patience, "C7: {error}");
+    // If the store is slow, the time for a release may end before the second answer.
+    for _ in 0..3 {
+        let guard = take(&env.lock(&locker, "x", long())).await;
+        link.set(Faults::LOST_REPLIES);
+        let repair = async {
+            eventually(soon(), async || {
+                match healthy.inspect().await.unwrap().holders.is_empty() {
+                    true => Ok(()),
+                    false => Err("the release was not applied".to_owned()),
+                }
+            })
+            .await;
+            link.cut();
+            link.heal();
+        };
+        let (outcome, ()) = tokio::join!(guard.release(), repair);
+        let Err(error) = outcome else { return };
+        assert!(error.is_outcome_unknown(), "C7: {error}");
     }
+    panic!("C7: no release learned that it freed the lock");
 }
 
 async fn c7_a_dropped_guard_frees(env: Env) {

@@ -169,7 +169,7 @@ async fn c8_a_waiter_gets_it_after_a_release(env: Env) {
     for pause in env.delays() {
         let held = take(&holder).await;
         let wait = async {
-            within(env.poll() + soon(), "the waiter's grant", waiter.lock()).await.unwrap()
+            within(env.poll() + slack(), "the waiter's grant", waiter.lock()).await.unwrap()
         };
         let release = async {
             sleep(pause).await;
@@ -240,7 +240,7 @@ async fn c8_a_lost_wake_up_costs_only_latency(env: Env) {
     let waiting = tokio::spawn(async move { waiter.lock().await });
     env.queued(1, async || watch.inspect().await).await;
     give_back(held).await;
-    let next = within(env.poll() + soon(), "the grant that nobody announced", waiting)
+    let next = within(env.poll() + slack(), "the grant that nobody announced", waiting)
         .await
         .unwrap()
         .unwrap();
@@ -270,7 +270,7 @@ async fn c8_a_spurious_wake_up_grants_nothing(env: Env) {
         assert!(!waiting.is_finished(), "C8: a wake-up was taken for a grant");
     }
     give_back(held).await;
-    let next = within(env.poll() + soon(), "the waiter's grant", waiting).await.unwrap().unwrap();
+    let next = within(env.poll() + slack(), "the waiter's grant", waiting).await.unwrap().unwrap();
     line.wake_all();
     assert!(next.is_held());
     give_back(next).await;

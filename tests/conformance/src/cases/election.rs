@@ -22,7 +22,7 @@ use crate::{
     harness::Hook,
     judge::{Loss, Turn, judged, loss_of},
     lock::in_time,
-    wait::{STEP, at_once, eventually, soon, within},
+    wait::{STEP, at_once, eventually, slack, soon, within},
     witness::{Stay, Witness},
 };
 
@@ -205,7 +205,7 @@ async fn c4_election_terms_rise_from_leader_to_leader(env: Env) {
         risen(leadership.term());
         env.harness().expire_now(election(&env, &a, long()).name()).await.unwrap();
         let next = within(
-            env.poll() + soon(),
+            env.poll() + slack(),
             "the next leader",
             election(&env, &b, long()).campaign("b"),
         )
@@ -229,7 +229,7 @@ async fn c7_election_a_resignation_hands_over(env: Env) {
     assert!(!waiting.is_finished(), "C1: two leaders");
     let term = leading.term();
     leading.resign().await.unwrap();
-    let next = within(env.poll() + soon(), "the next leader", waiting).await.unwrap().unwrap();
+    let next = within(env.poll() + slack(), "the next leader", waiting).await.unwrap().unwrap();
     assert!(next.term() > term);
     let observed = election(&env, &a, long()).leader().await.unwrap().expect("somebody leads");
     assert_eq!((observed.value.as_str(), observed.term), ("b", next.term()));
@@ -375,7 +375,7 @@ async fn c6_election_a_dropped_campaign_leaves_nothing(env: Env) {
         leader => Err(format!("C6: {leader:?} was dropped")),
     })
     .await;
-    let leading = within(env.poll() + soon(), "a leader", candidate.campaign("a")).await.unwrap();
+    let leading = within(env.poll() + slack(), "a leader", candidate.campaign("a")).await.unwrap();
     leading.resign().await.unwrap();
 }
 
@@ -431,7 +431,7 @@ async fn c14_election_a_foreign_holder_is_no_leader_of_ours(env: Env) {
     assert_eq!(observer.inspect().await.unwrap().holders.len(), 1);
     assert!(env.harness().foreign_unlock(candidate.name()).await.unwrap());
     let leadership =
-        within(env.poll() + soon(), "a leader", candidate.campaign("a")).await.unwrap();
+        within(env.poll() + slack(), "a leader", candidate.campaign("a")).await.unwrap();
     assert_eq!(told(&env, &mut watch).await.map(|leader| leader.term), Some(leadership.term()));
     leadership.resign().await.unwrap();
 }

@@ -11,7 +11,7 @@ use crate::{
     case::cases,
     env::{Env, SHORT, long},
     harness::Hook,
-    wait::{STEP, soon, step, within},
+    wait::{STEP, slack, soon, step, within},
 };
 
 cases! {
@@ -104,7 +104,7 @@ async fn c8_election_a_watch_reports_a_vacancy(env: Env) {
 /// Campaigns while a look may be under way that was dropped or is not polled any more. Where such a
 /// look takes the free lock for a moment, one try could be refused.
 async fn elected(env: &Env, candidate: &Election, value: &str) -> Leadership {
-    within(env.poll() + soon(), "a leader", candidate.campaign(value)).await.unwrap()
+    within(env.poll() + slack(), "a leader", candidate.campaign(value)).await.unwrap()
 }
 
 async fn c8_election_a_watch_that_is_dropped_midway_misses_nothing(env: Env) {

@@ -14,7 +14,7 @@ use crate::{
     env::{Env, SHORT, becomes_free, give_back, long, take},
     faulty::Op,
     judge::{judged, loss_of},
-    wait::{ROUNDING, at_once, eventually, soon, step, within},
+    wait::{ROUNDING, at_once, eventually, slack, soon, step, within},
     witness::{Stay, Witness},
 };
 
@@ -65,7 +65,7 @@ async fn c3_a_hold_ends_at_its_max_and_is_freed(env: Env) {
         let ended = asked.elapsed();
         let reason = at_once("the loss signal", lost.wait()).await;
         witness.record(stay);
-        let next = within(env.poll() + soon(), "the next grant", waiting).await.unwrap();
+        let next = within(env.poll() + slack(), "the next grant", waiting).await.unwrap();
         witness.record(Stay::begin(&next));
         assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
         assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);

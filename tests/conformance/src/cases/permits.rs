@@ -10,7 +10,7 @@ use crate::{
     case::{Needs, cases},
     doomed::dead_grant,
     env::{Env, SHORT, free_by_force, give_back, long},
-    wait::{a_minute, eventually, soon, step, within},
+    wait::{a_minute, eventually, slack, soon, step, within},
     witness::{Stay, Witness},
 };
 
@@ -147,7 +147,7 @@ async fn c8_a_waiter_gets_a_permit_that_comes_back(env: Env) {
         assert!(!waiting.is_finished(), "C1: more permits than there are");
         give_back(guard).await;
     }
-    give_back(within(env.poll() + soon(), "the waiter's grant", waiting).await.unwrap().unwrap())
+    give_back(within(env.poll() + slack(), "the waiter's grant", waiting).await.unwrap().unwrap())
         .await;
 }
 
@@ -157,7 +157,7 @@ async fn c9_a_dead_permit_frees_within_its_lease(env: Env) {
     let ttl = short.ttl();
     dead_grant(&env, "x", short, mode(2)).await;
     let live = semaphore.try_acquire().await.unwrap().unwrap();
-    let bound = ttl + env.descriptor().takeover_delay + env.poll() + soon();
+    let bound = ttl + env.descriptor().takeover_delay + env.poll() + slack();
     let taken_over =
         within(bound, "the permits of a dead holder", semaphore.acquire_many(2)).await.unwrap();
     assert!(live.is_held());

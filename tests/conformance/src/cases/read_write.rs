@@ -11,7 +11,7 @@ use crate::{
     doomed::dead_grant,
     env::{Env, SHORT, free_by_force, give_back, long},
     judge::judged,
-    wait::{a_minute, eventually, soon, step, within},
+    wait::{a_minute, eventually, slack, soon, step, within},
     witness::{Stay, Witness},
 };
 
@@ -137,13 +137,14 @@ async fn c8_a_writer_gets_it_after_the_last_reader(env: Env) {
         assert!(!waiting.is_finished(), "C1: a writer beside a reader");
         give_back(reader).await;
     }
-    let writer = within(env.poll() + soon(), "the writer's grant", waiting).await.unwrap().unwrap();
+    let writer =
+        within(env.poll() + slack(), "the writer's grant", waiting).await.unwrap().unwrap();
     // The readers get the lock after the writer.
     let watch = a.clone();
     let waiting = tokio::spawn(async move { (a.read().await, a.read().await) });
     env.queued(1, async || watch.inspect().await).await;
     give_back(writer).await;
-    let readers = within(env.poll() + soon(), "the readers' grants", waiting).await.unwrap();
+    let readers = within(env.poll() + slack(), "the readers' grants", waiting).await.unwrap();
     drop((readers.0.unwrap(), readers.1.unwrap()));
 }
 
@@ -163,7 +164,7 @@ async fn c9_a_dead_reader_frees_within_its_lease(env: Env) {
     })
     .await;
     give_back(live).await;
-    let bound = env.descriptor().takeover_delay + env.poll() + soon();
+    let bound = env.descriptor().takeover_delay + env.poll() + slack();
     give_back(within(bound, "the writer's grant", b.write()).await.unwrap()).await;
 }
 
@@ -206,7 +207,7 @@ async fn c12_writers_are_not_starved(env: Env) {
         }
     });
     for _ in 0..3 {
-        give_back(within(env.poll() + soon(), "the writer's grant", b.write()).await.unwrap())
+        give_back(within(env.poll() + slack(), "the writer's grant", b.write()).await.unwrap())
             .await;
     }
     readers.abort();

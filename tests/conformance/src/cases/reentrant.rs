@@ -17,7 +17,7 @@ use crate::{
     faulty::Op,
     harness::{Faults, Link as _},
     judge::judged,
-    wait::{STEP, STORM, a_minute, eventually, soon, within},
+    wait::{STEP, STORM, a_minute, eventually, ms, soon, within},
 };
 
 cases! {
@@ -187,7 +187,8 @@ async fn c1_c6_owners_under_cancellations_exclude_each_other(env: Env) {
     for task in 0..12_usize {
         let me = task % OWNERS;
         let inside = Arc::clone(&inside);
-        let lock = mutex(&env, &owners[me], "x", long());
+        // The end of a lease would free what a cancelled call left.
+        let lock = mutex(&env, &owners[me], "x", long().with_ttl(ms(300_000)));
         tasks.spawn(async move {
             let mut grants = 0_usize;
             for round in 0..200_u32 {

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use crate::{
     case::{Ability, Needs, cases},
     env::{Env, give_back, long, take},
-    wait::{ms, soon, within},
+    wait::{ms, slack, within},
 };
 
 cases! {
@@ -32,7 +32,7 @@ async fn c7_a_holder_hears_a_request_and_lets_go(env: Env) {
         reason
     });
     let request = b.request_release(&name, Grants::UpTo(token), "the disk is full").await.unwrap();
-    let reason = within(LOOKS * 2 + soon(), "the end of the hold", holder).await.unwrap();
+    let reason = within(LOOKS * 2 + slack(), "the end of the hold", holder).await.unwrap();
     assert_eq!(reason, "the disk is full");
     let next = take(&env.lock(&b, "x", long())).await;
     timeout(LOOKS * 5 / 2, next.release_requested())
@@ -45,7 +45,7 @@ async fn c7_a_holder_hears_a_request_and_lets_go(env: Env) {
     request.withdraw().await.unwrap();
     let all = b.request_release(&name, Grants::All, "for all").await.unwrap();
     let reason =
-        within(LOOKS * 2 + soon(), "a request to all", next.release_requested()).await.unwrap();
+        within(LOOKS * 2 + slack(), "a request to all", next.release_requested()).await.unwrap();
     assert_eq!(reason, "for all");
     all.withdraw().await.unwrap();
     give_back(next).await;

@@ -18,7 +18,7 @@ use crate::{
     case::{Ability, Needs, cases},
     env::{Env, OP_TIMEOUT, in_the_end, long},
     harness::Faults,
-    wait::{eventually, soon, within},
+    wait::{eventually, slack, soon, within},
 };
 
 const TRANSFER: Needs = Needs::MUTEX.ability(Ability::Transfer);
@@ -185,7 +185,7 @@ async fn c12_waiters_in_the_store_go_first_by_policy(env: Env) {
     assert!(matches!(answer, Transferred::Granted(_)), "C12: {answer:?}");
     let answer = holder.transfer(&spec(&env, "inside"), QueuePolicy::QueueFirst).await.unwrap();
     assert_eq!(answer, Transferred::Yielded, "C12: the one who waits outside was passed over");
-    let guard = within(env.poll() + soon(), "the outsider's grant", waiting).await.unwrap();
+    let guard = within(env.poll() + slack(), "the outsider's grant", waiting).await.unwrap();
     assert_eq!(holder.release().await.unwrap(), Released::NotHeld, "C2");
     guard.release().await.unwrap();
 }
