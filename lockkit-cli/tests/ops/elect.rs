@@ -21,7 +21,7 @@ pub(crate) fn trials() -> Vec<Test> {
 
 fn candidate(place: &Place, name: &str) -> Running {
     let line =
-        format!("echo \"{name} $LOCKKIT_TOKEN\" >> {}; sleep 60", place.path("leaders").display());
+        format!("echo \"{name} $LOCKKIT_TOKEN\" >> {}; sleep 600", place.path("leaders").display());
     let options = ["elect", "leader", "--grace=200ms", "--label", name, "-c", &line];
     Running::start(place.lockkit(options))
 }

@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Test> {
 /// Holds `name` until the answer is dropped.
 fn hold(place: &Place, options: &[&str], name: &str) -> Running {
     let up = place.path(&format!("up-{}", name.replace('/', "-")));
-    let line = format!("echo up > {}; sleep 60", up.display());
+    let line = format!("echo up > {}; sleep 600", up.display());
     let _ = std::fs::remove_file(&up);
     let holder = Running::start(place.lockkit([&["run"], options, &[name, "-c", &line]].concat()));
     until("the holder", || up.exists().then_some(()));

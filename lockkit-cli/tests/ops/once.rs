@@ -97,7 +97,7 @@ fn crashes() -> Result<(), Failed> {
             let job = ["--grace=200ms", "--on-fail", on_fail, "-c", &line];
             place.lockkit(["once", on_fail, "--slot", on_fail].into_iter().chain(job))
         };
-        let mut first = Running::start(once("sleep 60"));
+        let mut first = Running::start(once("sleep 600"));
         until("the run", || (count() == 1).then_some(()));
         first.signal(Signal::KILL);
         first.end();
@@ -243,7 +243,7 @@ fn kept() -> Result<(), Failed> {
 
 fn busy() -> Result<(), Failed> {
     let place = Place::new();
-    let _holder = Running::start(place.lockkit(["run", "job", "-c", &line(&place, "sleep 60")]));
+    let _holder = Running::start(place.lockkit(["run", "job", "-c", &line(&place, "sleep 600")]));
     until("the holder", || (runs(&place).len() == 1).then_some(()));
     for (wait, bound) in [("-n", 0), ("--wait=6500ms", 6_500)] {
         let began = Instant::now();

@@ -92,7 +92,7 @@ fn unlock() -> Result<(), Failed> {
     let place = Place::new();
     let holder = |number: u32| {
         let up = place.path(&number.to_string());
-        let line = format!("touch {}; exec sleep 60", up.display());
+        let line = format!("touch {}; exec sleep 600", up.display());
         let holder = Running::start(place.lockkit([
             "run",
             "--ttl=9s",

@@ -80,7 +80,7 @@ fn all(url: &str) -> Result<(), Failed> {
     good(lockkit(&["once", &name, "--every", "1h", "-c", "true"]));
 
     let up = folder.path().join("up");
-    let line = format!("echo up > {}; sleep 60", up.display());
+    let line = format!("echo up > {}; sleep 600", up.display());
     let mut holder = Running::start(lockkit(&["run", "--grace=200ms", &name, "-c", &line]));
     until("the holder", || up.exists().then_some(()));
     assert_eq!(run(lockkit(&["run", "-n", &name, "true"])).status.code(), Some(75));

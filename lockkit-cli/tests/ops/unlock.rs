@@ -181,7 +181,7 @@ fn at_once() -> Result<(), Failed> {
 fn shared() -> Result<(), Failed> {
     let place = Place::new();
     let holders = (0..3).map(|number| {
-        let line = format!("echo up > {}; sleep 60", place.path(&number.to_string()).display());
+        let line = format!("echo up > {}; sleep 600", place.path(&number.to_string()).display());
         Running::start(place.lockkit(["run", "--shared", "job", "-c", &line]))
     });
     let holders: Vec<_> = holders.collect();
@@ -203,7 +203,7 @@ fn two_kinds() -> Result<(), Failed> {
     let place = Place::new();
     let _mutex = holder(&place);
     Hearts::of(&place);
-    let line = format!("echo up > {}; sleep 60", place.path("up").display());
+    let line = format!("echo up > {}; sleep 600", place.path("up").display());
     let mut semaphore = Running::start(place.lockkit(["run", "--permits=1/2", "job", "-c", &line]));
     place.text("up");
     let unlock = run(place.lockkit(["unlock", "job", "--force", "--reason=test"]));

@@ -68,6 +68,8 @@ pub(crate) fn beat_if_told() -> bool {
 pub(crate) struct InTime {
     pub(crate) deadline: u64,
     pub(crate) last: u64,
+    /// The longest time between two looks of the test. If the machine stands still, it is that long.
+    pub(crate) gap: Duration,
     /// Measures lockkit since shortly before.
     pub(crate) busy: Busy,
 }
@@ -122,8 +124,12 @@ impl<'a> Hearts<'a> {
         let lockkit = lockkit.as_raw_nonzero().get();
         let watchdog = until("the watchdog", || watchdog_of(lockkit));
         let mut deadline = 0;
+        let mut looked = now();
+        let mut gap = 0;
         // The test may see the last renewal a little late.
         let mut is_over = |close| {
+            gap = gap.max(now() - looked);
+            looked = now();
             deadline = self.deadline().unwrap_or(0).max(deadline);
             (deadline > 0 && (now() + close >= deadline || self.are_gone())).then_some(())
         };
@@ -145,7 +151,7 @@ impl<'a> Hearts<'a> {
             (last - deadline) / 1_000
         );
         let [busy, _] = busy;
-        InTime { deadline, last, busy }
+        InTime { deadline, last, gap: Duration::from_nanos(gap), busy }
     }
 
     /// Removes the files, to make room for other hearts.

@@ -38,7 +38,7 @@ fn lockkit(place: &Place, options: &[&str], line: &str) -> Command {
 
 fn groups() -> Result<(), Failed> {
     let place = Place::new();
-    let output = run(lockkit(&place, &["--mount-proc"], "sleep 60 & echo runs; exit 7"));
+    let output = run(lockkit(&place, &["--mount-proc"], "sleep 600 & echo runs; exit 7"));
     assert_eq!(output.status.code(), Some(7), "{}", said(&output));
     assert_eq!(output.stdout, b"runs\n");
     assert!(said(&output).contains("left processes behind"), "{}", said(&output));

@@ -39,7 +39,7 @@ fn leftovers() -> Result<(), Failed> {
     let place = Place::steady();
     let file = place.path("pid");
     let line = format!(
-        "setsid sh -c 'echo $$ > {}; exec sleep 60' & until [ -s {0} ]; do sleep 0.01; done; exit 4",
+        "setsid sh -c 'echo $$ > {}; exec sleep 600' & until [ -s {0} ]; do sleep 0.01; done; exit 4",
         file.display()
     );
     let begun = Instant::now();
@@ -70,7 +70,7 @@ fn deaf_leftovers() -> Result<(), Failed> {
 fn without_environment() -> Result<(), Failed> {
     let place = Place::new();
     let file = place.path("pid");
-    let line = format!("echo $$ > {}; exec sleep 60", file.display());
+    let line = format!("echo $$ > {}; exec sleep 600", file.display());
     let outer = format!("env -i sh -c '{line}' & wait");
     let mut lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &outer]));
     let pid = pid(&place, "pid");
@@ -87,7 +87,7 @@ fn without_environment() -> Result<(), Failed> {
 fn without_anything() -> Result<(), Failed> {
     let place = Place::new();
     let file = place.path("pid");
-    let line = format!("echo $$ > {}; exec sleep 60", file.display());
+    let line = format!("echo $$ > {}; exec sleep 600", file.display());
     let outer = format!("env -i setsid sh -c '{line}' & wait");
     let mut lockkit = Running::start(place.lockkit(["run", "--ttl=5m", "job", "sh", "-c", &outer]));
     let pid = pid(&place, "pid");
@@ -116,7 +116,7 @@ fn spared_orphan() -> Result<(), Failed> {
     let file = place.path("pid");
     // When the orphan writes its number, lockkit is already its parent.
     let orphan = format!(
-        "until [ $(ps -o ppid= -p $$) != $1 ]; do sleep 0.01; done; echo $$ > {}; exec sleep 60",
+        "until [ $(ps -o ppid= -p $$) != $1 ]; do sleep 0.01; done; echo $$ > {}; exec sleep 600",
         file.display()
     );
     fs::write(place.path("orphan"), orphan)?;
@@ -141,7 +141,7 @@ fn own_orphan() -> Result<(), Failed> {
     let place = Place::steady();
     let file = place.path("pid");
     let command = format!(
-        "(setsid sh -c \"echo \\$\\$ > {}; sleep 60; :\" &); until [ -s {0} ]; do sleep 0.01; done",
+        "(setsid sh -c \"echo \\$\\$ > {}; sleep 600; :\" &); until [ -s {0} ]; do sleep 0.01; done",
         file.display()
     );
     let output = run(with_stranger(&place, "exec sleep 20", &command));
@@ -174,7 +174,7 @@ fn spared() -> Result<(), Failed> {
 fn nested() -> Result<(), Failed> {
     let place = Place::new();
     let file = place.path("pid");
-    let line = format!("setsid sh -c 'echo $$ > {}; exec sleep 60' & wait", file.display());
+    let line = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & wait", file.display());
     let url = place.url();
     let mut command = place.lockkit(["run", "outer", env!("CARGO_BIN_EXE_lockkit"), "--url", &url]);
     command.args(["run", "inner", "sh", "-c", &line]);
@@ -191,7 +191,7 @@ fn reaped() -> Result<(), Failed> {
     let place = Place::new();
     let up = place.path("up");
     let line =
-        format!("for i in 1 2 3 4 5; do (true &) ; done; echo up > {}; sleep 60", up.display());
+        format!("for i in 1 2 3 4 5; do (true &) ; done; echo up > {}; sleep 600", up.display());
     let lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &line]));
     place.text("up");
     let pid = lockkit.pid().as_raw_nonzero().get();

@@ -87,7 +87,7 @@ fn deadly() -> Result<(), Failed> {
     let place = Place::new();
     for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
         let name = format!("up-{}", signal.as_raw());
-        let line = format!("echo up > {}; exec sleep 60", place.path(&name).display());
+        let line = format!("echo up > {}; exec sleep 600", place.path(&name).display());
         let mut run = Running::start(place.lockkit(["run", "job", "sh", "-c", &line]));
         place.text(&name);
         run.signal(signal);

@@ -125,7 +125,7 @@ fn interrupt() -> Result<(), Failed> {
     shell.shows(PROMPT);
     shell.types("echo code=$?\n");
     shell.shows("code=6");
-    shell.types("$L run job sh -c 'echo re\"\"ady; exec sleep 60'\n");
+    shell.types("$L run job sh -c 'echo re\"\"ady; exec sleep 600'\n");
     shell.shows("ready");
     shell.types("\x03");
     shell.shows(PROMPT);
@@ -138,7 +138,7 @@ fn script() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
     let script = place.path("script");
-    let lines = "$L run job sh -c 'echo ready; exec sleep 60'\necho \"the script goes on\"\n";
+    let lines = "$L run job sh -c 'echo ready; exec sleep 600'\necho \"the script goes on\"\n";
     std::fs::write(&script, lines)?;
     shell.types(&format!("dash {}\n", script.display()));
     shell.shows("ready");
@@ -174,7 +174,7 @@ fn pager() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
     // Without `exec`, a Ctrl-C that comes while the job's shell starts its child would be lost.
-    shell.types("$L run job sh -c 'echo on\"\"e; exec sleep 60' | sh -c 'read x; echo \"re\"ad $x; read y </dev/tty; echo \"key <$y>\"; read z </dev/tty'\n");
+    shell.types("$L run job sh -c 'echo on\"\"e; exec sleep 600' | sh -c 'read x; echo \"re\"ad $x; read y </dev/tty; echo \"key <$y>\"; read z </dev/tty'\n");
     shell.shows("read one");
     shell.types("q\n");
     shell.shows("key <q>");
@@ -257,7 +257,7 @@ fn stops_itself() -> Result<(), Failed> {
 fn live() -> Result<(), Failed> {
     let place = Place::new();
     let mut shell = Shell::start(&place);
-    shell.types("stty columns 200; $L run job sleep 60 &\n");
+    shell.types("stty columns 200; $L run job sleep 600 &\n");
     crate::support::runtime().block_on(async {
         let mutex = place.locker().await.mutex("job").unwrap();
         let look = async {
