@@ -68,7 +68,7 @@ pub(crate) fn beat_if_told() -> bool {
 pub(crate) struct InTime {
     pub(crate) deadline: u64,
     pub(crate) last: u64,
-    /// The longest time between two looks of the test. If the machine stands still, it is that long.
+    /// The longest time between two looks of the test. It is that long if the machine stops.
     pub(crate) gap: Duration,
     /// Measures lockkit since shortly before.
     pub(crate) busy: Busy,
