@@ -73,7 +73,7 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 7] = [
 const ALONE: [(&str, &str); 2] =
     [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
 /// The longest programs, which begin first, in this order.
-const FIRST: [(&str, &str); 12] = [
+const FIRST: [(&str, &str); 15] = [
     ("lockkit-stores", "conformance"),
     ("lockkit-stores", "torture"),
     ("lockkit-stores", "holder_process"),
@@ -84,6 +84,9 @@ const FIRST: [(&str, &str); 12] = [
     ("lockkit-redis", "redis"),
     ("lockkit-mysql", "pessimistic"),
     ("lockkit-torture", "simulation"),
+    ("lockkit-zk", "ensemble"),
+    ("lockkit-redis", "model"),
+    ("lockkit-conformance", "self_test"),
     ("lockkit-bench", "scenarios"),
     ("lockkit-conformance", "lease_scopes"),
 ];

@@ -19,7 +19,7 @@ use tokio::{
 
 pub(crate) const NAMES: [&str; 3] = ["orders", "stock", "mail"];
 pub(crate) const TTL: Duration = Duration::from_secs(20);
-pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(8);
 const SERVICES: usize = 6;
 /// How often each service gets each lock between two deploys.
 const TURNS: usize = 2;

@@ -3,12 +3,10 @@
 mod fleet;
 mod stores;
 
-use std::time::Duration;
-
-use lockkit::{ErrorKind, FencingToken, LockOptions};
+use lockkit::{ErrorKind, FencingToken, LockOptions, Locker};
 
 use self::{
-    fleet::{NAMES, roll},
+    fleet::{NAMES, OP_TIMEOUT, TTL, roll},
     stores::{AHEAD, all_of, base_of_the_page, mariadb, raised, redis, with_base, zookeeper},
 };
 
@@ -80,16 +78,22 @@ async fn c4_tokens_rise_when_a_stopped_fleet_moves_with_a_token_base() {
         last = stop_over(url, last).await;
     }
     // This shows a forbidden step: after the third URL, no service may use the second URL again.
-    let locker = lockkit::connect(&with_base(&zookeeper.url(), base)).await.unwrap();
+    let locker = connect(&with_base(&zookeeper.url(), base)).await;
     let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
     assert!(guard.fencing_token() < last, "the base of the fleet counts for nothing");
     guard.release().await.unwrap();
     locker.shutdown().await.unwrap();
 }
 
+/// A client whose requests may take long: the first one to a store opens a connection.
+async fn connect(url: &str) -> Locker {
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
+    lockkit::connect(url).await.unwrap().with_defaults(options).unwrap()
+}
+
 /// Takes the lock a few times, and returns its last token.
 async fn stop_over(url: &str, mut last: FencingToken) -> FencingToken {
-    let locker = lockkit::connect(url).await.unwrap();
+    let locker = connect(url).await;
     for _ in 0..3 {
         let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
         assert!(guard.fencing_token() > last, "{} after {last}, {url}", guard.fencing_token());
@@ -111,7 +115,7 @@ async fn c4_tokens_fall_if_the_old_store_forgets_while_they_are_ahead_of_its_clo
     let last = stop_over(&all_of(&[&new, &old]), FencingToken::new(0)).await;
     let last = stop_over(&all_of(&[&zookeeper.url(), &old]), last).await;
     redis.ask(["FLUSHALL"]).unwrap();
-    let locker = lockkit::connect(&all_of(&[&zookeeper.url(), &old])).await.unwrap();
+    let locker = connect(&all_of(&[&zookeeper.url(), &old])).await;
     let guard = locker.mutex(NAMES[0]).unwrap().lock().await.unwrap();
     assert!(guard.fencing_token() < last, "nothing was forgotten");
     guard.release().await.unwrap();
@@ -124,15 +128,14 @@ async fn c13_a_base_below_the_old_stores_tokens_is_refused_without_leftovers() {
     let redis = redis();
     let zookeeper = zookeeper();
     let low = format!("{}?token_base=1000", zookeeper.url());
-    let leading = lockkit::connect(&all_of(&[&low, &redis.url()])).await.unwrap();
+    let leading = connect(&all_of(&[&low, &redis.url()])).await;
     let error = leading.mutex(NAMES[0]).unwrap().try_lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidOption);
+    assert_eq!(error.kind(), ErrorKind::InvalidOption, "{error}");
     assert!(error.to_string().contains("which includes token_base 1000, is smaller"), "{error}");
     for url in [redis.url(), zookeeper.url()] {
-        let locker = lockkit::connect(&url).await.unwrap();
-        let options = LockOptions::new().with_ttl(Duration::from_secs(20));
-        let mutex = locker.mutex(NAMES[0]).unwrap().with_options(options).unwrap();
-        let guard = mutex.lock_timeout(Duration::from_secs(5)).await.unwrap();
+        let locker = connect(&url).await;
+        let mutex = locker.mutex(NAMES[0]).unwrap();
+        let guard = mutex.lock_timeout(OP_TIMEOUT).await.unwrap();
         guard.release().await.unwrap();
         locker.shutdown().await.unwrap();
     }
@@ -145,9 +148,9 @@ async fn c13_a_base_below_the_old_stores_tokens_is_refused_without_leftovers() {
 async fn c1_without_the_step_in_between_both_stores_grant() {
     let redis = redis();
     let mariadb = mariadb();
-    let old = lockkit::connect(&redis.url()).await.unwrap();
-    let new = lockkit::connect(&mariadb.url()).await.unwrap();
-    let both = lockkit::connect(&all_of(&[&mariadb.url(), &redis.url()])).await.unwrap();
+    let old = connect(&redis.url()).await;
+    let new = connect(&mariadb.url()).await;
+    let both = connect(&all_of(&[&mariadb.url(), &redis.url()])).await;
     let first = old.mutex(NAMES[0]).unwrap().lock().await.unwrap();
     assert!(both.mutex(NAMES[0]).unwrap().try_lock().await.unwrap().is_none());
     let second = new.mutex(NAMES[0]).unwrap().lock().await.unwrap();
