@@ -18,7 +18,7 @@ use tokio::{
 };
 
 pub(crate) const NAMES: [&str; 3] = ["orders", "stock", "mail"];
-pub(crate) const TTL: Duration = Duration::from_secs(20);
+pub(crate) const TTL: Duration = Duration::from_secs(36);
 pub(crate) const OP_TIMEOUT: Duration = Duration::from_secs(8);
 const SERVICES: usize = 6;
 /// How often each service gets each lock between two deploys.
@@ -96,12 +96,26 @@ pub(crate) async fn roll(urls: &[&str]) {
     world.check();
 }
 
+/// A client whose requests may take long: the first one to a store opens a connection.
+pub(crate) async fn connect(url: &str) -> Locker {
+    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
+    let connecting = async {
+        loop {
+            match lockkit::connect(url).await {
+                Err(error) if error.is_temporary() => sleep(Duration::from_millis(100)).await,
+                locker => return locker.unwrap(),
+            }
+        }
+    };
+    let locker = timeout(PATIENCE, connecting).await.expect("no connection");
+    locker.with_defaults(options).unwrap()
+}
+
 /// Locks, works and releases, again and again; starts anew when it gets another URL.
 async fn serve(service: usize, mut told: watch::Receiver<Option<String>>, world: Arc<World>) {
-    let options = LockOptions::new().with_ttl(TTL).with_op_timeout(OP_TIMEOUT);
     loop {
         let Some(url) = told.borrow_and_update().clone() else { return };
-        let locker = lockkit::connect(&url).await.unwrap().with_defaults(options.clone()).unwrap();
+        let locker = connect(&url).await;
         let mut place = service;
         while !told.has_changed().unwrap() {
             place = (place + 1) % NAMES.len();

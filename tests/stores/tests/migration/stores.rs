@@ -7,7 +7,7 @@ use lockkit::{
     spi::{Attempt, Backend, ClaimSpec, Mode, Released, Wait},
     url::StoreUrl,
 };
-use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperServer};
+use lockkit_fixture::{RedisServer, SqlFlavor, SqlServer, ZooKeeperOptions, ZooKeeperServer};
 
 use super::fleet::{NAMES, OP_TIMEOUT, TTL};
 
@@ -23,7 +23,14 @@ pub(crate) fn mariadb() -> SqlServer {
 }
 
 pub(crate) fn zookeeper() -> ZooKeeperServer {
-    ZooKeeperServer::start().unwrap()
+    let options = ZooKeeperOptions::default().with_config("maxSessionTimeout=60000");
+    ZooKeeperServer::start_with(options).unwrap()
+}
+
+/// The URL of a server that may pause for seconds.
+pub(crate) fn patient(url: &str) -> String {
+    let session = if url.starts_with("zk:") { "&session_timeout=36s" } else { "" };
+    format!("{url}?connect_timeout=8s{session}")
 }
 
 pub(crate) fn with_base(url: &str, base: u64) -> String {
