@@ -39,7 +39,8 @@ fn leftovers() -> Result<(), Failed> {
     let place = Place::steady();
     let file = place.path("pid");
     let line = format!(
-        "setsid sh -c 'echo $$ > {}; exec sleep 600' & until [ -s {0} ]; do sleep 0.01; done; exit 4",
+        "setsid sh -c 'echo $$ > {}; exec sleep 600' & \
+         until [ -s {0} ]; do sleep 0.01; done; exit 4",
         file.display()
     );
     let begun = Instant::now();
@@ -74,7 +75,7 @@ fn without_environment() -> Result<(), Failed> {
     let outer = format!("env -i sh -c '{line}' & wait");
     let mut lockkit = Running::start(place.lockkit(["run", "job", "sh", "-c", &outer]));
     let pid = pid(&place, "pid");
-    // lockkit tells the watchdog the group, and only then sleeps.
+    // lockkit names the group to its watchdog before it sleeps.
     let of = lockkit.pid().as_raw_nonzero().get();
     until("that lockkit waits", || (state_of(of) == Some('S')).then_some(()));
     lockkit.signal(Signal::KILL);
@@ -141,7 +142,8 @@ fn own_orphan() -> Result<(), Failed> {
     let place = Place::steady();
     let file = place.path("pid");
     let command = format!(
-        "(setsid sh -c \"echo \\$\\$ > {}; sleep 600; :\" &); until [ -s {0} ]; do sleep 0.01; done",
+        "(setsid sh -c \"echo \\$\\$ > {}; sleep 600; :\" &); \
+         until [ -s {0} ]; do sleep 0.01; done",
         file.display()
     );
     let output = run(with_stranger(&place, "exec sleep 20", &command));

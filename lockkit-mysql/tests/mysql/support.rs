@@ -154,7 +154,7 @@ impl Bed {
         self.wait_for_rows_until(admin, SOON * 3).await;
     }
 
-    /// From its next insert on, a connection waits for a row for so long.
+    /// From its next insert on, a connection waits for a row for `longest`.
     pub(crate) async fn wait_for_rows_until(&self, admin: &mut Admin, longest: Duration) {
         for table in ["lock", "holder"] {
             let trigger = format!("{}_{table}_waits", self.prefix);
