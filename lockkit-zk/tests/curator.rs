@@ -265,14 +265,14 @@ async fn storm(java_kind: &str, kind: &str) {
         let (grants, violations) = task.await.unwrap();
         println!("lockkit: {grants} grants");
         assert_eq!(violations, 0);
-        assert!(grants > 20, "{grants}");
+        assert!(grants > 5, "{grants}");
     }
     for java in javas {
         let answer = java.await;
         println!("Java: {answer} (grants, violations)");
         let (grants, violations) = answer.split_once(' ').unwrap();
         assert_eq!(violations, "0", "{answer}");
-        assert!(grants.parse::<u32>().unwrap() > 20, "{answer}");
+        assert!(grants.parse::<u32>().unwrap() > 5, "{answer}");
     }
     both.until_empty(&path).await;
 }

@@ -69,11 +69,12 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 7] = [
         ],
     ),
 ];
-/// These programs run alone, because they use all cores themselves.
-const ALONE: [(&str, &str); 2] =
-    [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm")];
+/// These programs run alone, because they use all cores themselves, or because the sessions of
+/// their locks must survive an election of servers.
+const ALONE: [(&str, &str); 3] =
+    [("lockkit-stores", "crowd"), ("lockkit-stores", "election_storm"), ("lockkit-zk", "ensemble")];
 /// The longest programs, which begin first, in this order.
-const FIRST: [(&str, &str); 15] = [
+const FIRST: [(&str, &str); 14] = [
     ("lockkit-stores", "conformance"),
     ("lockkit-stores", "torture"),
     ("lockkit-stores", "holder_process"),
@@ -84,7 +85,6 @@ const FIRST: [(&str, &str); 15] = [
     ("lockkit-redis", "redis"),
     ("lockkit-mysql", "pessimistic"),
     ("lockkit-torture", "simulation"),
-    ("lockkit-zk", "ensemble"),
     ("lockkit-redis", "model"),
     ("lockkit-conformance", "self_test"),
     ("lockkit-bench", "scenarios"),

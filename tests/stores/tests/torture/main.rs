@@ -70,7 +70,7 @@ fn main() -> Result<ExitCode, Failed> {
     let seed = env::var("LOCKKIT_TORTURE_SEED").map_or(Ok(SEED), |text| text.parse())?;
     let mut arguments = Arguments::from_args();
     // The trials wait for leases most of the time.
-    arguments.test_threads.get_or_insert(4);
+    arguments.test_threads.get_or_insert(3);
     let rounds = first_tier().into_iter().map(|place| {
         Trial::test(format!("{}::keeps_its_promises_under_torture", place.0), move || {
             tiers::first(place, seed)
