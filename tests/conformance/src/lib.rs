@@ -57,7 +57,7 @@
 //! # Environment
 //! * `LOCKKIT_TEST_SLACK`: how much later than promised an event may happen on a busy machine,
 //!   `500ms` or `3x` the default of 6 s.
-//! * `LOCKKIT_TEST_CANCELLATIONS`: how often the cancellation storms cancel, 5,000 by default.
+//! * `LOCKKIT_TEST_CANCELLATIONS`: how often the cancellation storms cancel, 2,000 by default.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a case fails")]

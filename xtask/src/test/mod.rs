@@ -44,6 +44,9 @@ const LEAST_AT_ONCE: usize = 6;
 /// Test programs wait for servers, and for leases to end.
 const PROGRAMS_FOR_EACH_CORE: usize = 2;
 
+/// All tests together keep two cores busy with one program less.
+const FEWER_PROGRAMS: usize = 1;
+
 /// This variable sets how many tests a test program runs at once.
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
@@ -57,7 +60,7 @@ const FEWER_DROPPED: (&str, &str) = ("LOCKKIT_TEST_CANCELLATIONS", "1000");
 
 /// With this variable the simulation plays more runs than in the everyday tests:
 /// tests/torture/tests/simulation.rs.
-const MORE_SEEDS: (&str, &str) = ("LOCKKIT_TORTURE_SEEDS", "0..10000");
+const MORE_SEEDS: (&str, &str) = ("LOCKKIT_TORTURE_SEEDS", "0..5000");
 
 /// CI adds this argument, which chooses no tests.
 pub(crate) const LOCKED: &str = "--locked";
@@ -170,7 +173,9 @@ fn run_programs(tier: Tier, arguments: &[String], report: &mut Report) -> Result
         .extend(of_tier.iter().filter(is_free).map(|(name, value)| (*name, (*value).to_owned())));
     let (alone, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(tier::runs_alone);
     let logs = target().join("test-logs");
-    for (programs, lanes) in [(others, PROGRAMS_FOR_EACH_CORE * cores()), (alone, 1)] {
+    let fewer = if tier == Tier::Thorough { FEWER_PROGRAMS } else { 0 };
+    let lanes = PROGRAMS_FOR_EACH_CORE * cores() - fewer;
+    for (programs, lanes) in [(others, lanes), (alone, 1)] {
         for outcome in pool::run(programs, lanes, &logs, &settings)? {
             report.add(outcome);
         }

@@ -39,11 +39,11 @@ cases! {
 const TASKS: usize = 16;
 /// This must not divide the number of lockers, so that each name meets all of them.
 const CONTENDED: usize = 4;
-/// 5,000 for the mutex; a tenth of it for each other lock, which shares most of the code.
+/// 2,000 for the mutex; a tenth of it for each other lock, which shares most of the code.
 fn cancellations(flavor: Flavor) -> usize {
     let all = match env::var("LOCKKIT_TEST_CANCELLATIONS") {
         Ok(text) => text.parse().expect("LOCKKIT_TEST_CANCELLATIONS is a number"),
-        Err(_) => 5_000,
+        Err(_) => 2_000,
     };
     if flavor == Flavor::Mutex { all } else { all / 10 }
 }
