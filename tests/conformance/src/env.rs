@@ -453,13 +453,8 @@ pub(crate) async fn give_back(guard: LockGuard) {
 /// Waits until the lock is free, and gives it back. The lock must be free before a forgotten lease
 /// would end.
 pub(crate) async fn becomes_free(lock: &AnyLock) -> FencingToken {
-    becomes_free_within(soon(), lock).await
-}
-
-/// As [`becomes_free`], with another bound.
-pub(crate) async fn becomes_free_within(bound: Duration, lock: &AnyLock) -> FencingToken {
     let mut got = None;
-    eventually(bound, async || {
+    eventually(soon(), async || {
         got = lock
             .try_lock()
             .await

@@ -63,7 +63,7 @@ const THOROUGH_PARTS: [(&str, &str, &[&str]); 7] = [
             "-strict::",
             "-unfair::",
             "-volatile::",
-            "::c5_ten_thousand_slots_",
+            "::c5_thousands_of_slots_",
             "galera::",
             "mysql-pessimistic::",
         ],

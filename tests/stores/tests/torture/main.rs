@@ -76,7 +76,8 @@ fn main() -> Result<ExitCode, Failed> {
             tiers::first(place, seed)
         })
     });
-    let trials = rounds.chain(site::trials::trials()).chain(once::trials()).collect();
+    // The longest trials begin first.
+    let trials = once::trials().into_iter().chain(rounds).chain(site::trials::trials()).collect();
     libtest_mimic::run(&arguments, trials).exit();
 }
 
