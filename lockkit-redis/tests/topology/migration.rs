@@ -229,7 +229,6 @@ async fn c2_tickets_of_a_half_moved_name_with_a_waiter_are_resumed_on_the_node_w
 async fn migrate(nodes: &Arc<Nodes>, slot: u16, to: usize) {
     let nodes = Arc::clone(nodes);
     let moving = tokio::task::spawn_blocking(move || {
-        nodes.cluster.wait_settled(SOON).unwrap();
         nodes.cluster.migrate_slot(slot, to).unwrap();
     });
     moving.await.unwrap();

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::{RedisCluster, view::View};
-use crate::redis::RedisServer;
+use crate::redis::{RedisServer, server::START_TIMEOUT};
 
 /// The number of keys to move at once.
 const BATCH: &str = "100";
@@ -25,19 +25,23 @@ impl RedisCluster {
     /// Moves a slot with its keys to the master `to`.
     ///
     /// # Errors
-    /// When a node is down, or refuses.
+    /// When a node is down, or refuses, or the nodes don't agree.
     pub fn migrate_slot(&self, slot: u16, to: usize) -> Result<()> {
         let migration = self.begin_migration(slot, to)?;
         self.move_keys(&migration)?;
         self.finish_migration(migration)
     }
 
-    /// Starts to move a slot to the master `to`. Its owner now answers `ASK` for keys that it does
-    /// not have.
+    /// Starts to move a slot to the master `to`, once the nodes agree. Its owner now answers `ASK`
+    /// for keys that it does not have.
+    ///
+    /// A master that does not know the others' newest epochs would take the slot with an epoch that
+    /// is not the newest. Then the nodes may disagree about the slot for ever.
     ///
     /// # Errors
-    /// When a node is down, or refuses.
+    /// When a node is down, or refuses, or the nodes don't agree.
     pub fn begin_migration(&self, slot: u16, to: usize) -> Result<SlotMigration> {
+        self.wait_settled(START_TIMEOUT)?;
         let from = self.owner_of(slot)?;
         ensure!(from != to, "the slot {slot} is the node {to}'s already");
         self.set_slot(to, slot, &["IMPORTING", &self.id(from)?])?;

@@ -224,7 +224,7 @@ impl RedisCluster {
     }
 
     /// Waits until every node that answers serves, and all of them name the same owner for each
-    /// slot.
+    /// slot, with the same epoch.
     ///
     /// # Errors
     /// When that takes longer than `timeout`.

@@ -100,3 +100,21 @@ fn a_cluster_of_valkey_servers_with_clocks_of_their_own_forms_too() {
     cluster.migrate_slot(slot, (owner + 1) % MASTERS).unwrap();
     assert_eq!(cluster.nodes()[(owner + 1) % MASTERS].ask(["GET", "a"]).unwrap().text(), "b");
 }
+
+/// Catches a migration that does not wait until the nodes know each other's epochs.
+#[test]
+fn a_master_takes_a_slot_with_the_newest_epoch() {
+    let cluster = RedisCluster::start().unwrap();
+    let slot = cluster.slot_of("a").unwrap();
+    let mut owner = cluster.owner_of(slot).unwrap();
+    let mut newest = 0;
+    for _ in 0..100 {
+        owner = (owner + 1) % MASTERS;
+        cluster.migrate_slot(slot, owner).unwrap();
+        let epoch = View::of(&cluster.nodes()[owner]).unwrap().epoch;
+        assert!(epoch > newest, "{epoch} after {newest}");
+        newest = epoch;
+    }
+    cluster.wait_settled(TIMEOUT).unwrap();
+    assert_eq!(cluster.owner_of(slot).unwrap(), owner);
+}

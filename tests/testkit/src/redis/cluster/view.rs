@@ -14,9 +14,11 @@ pub(super) struct View {
     /// The epoch of the configuration by which the node owns its slots. Of two claims, the one with
     /// the higher epoch wins.
     pub(super) epoch: u64,
-    slots: Vec<RangeInclusive<u16>>,
-    others: BTreeMap<String, Vec<RangeInclusive<u16>>>,
+    slots: Slots,
+    others: BTreeMap<String, (u64, Slots)>,
 }
+
+type Slots = Vec<RangeInclusive<u16>>;
 
 impl View {
     pub(super) fn of(node: &RedisServer) -> Result<Self> {
@@ -34,10 +36,11 @@ impl View {
             let slots = slots.iter().filter(|range| !range.starts_with('['));
             let slots = slots.map(|range| parse_range(range)).collect::<Result<Vec<_>>>()?;
             let flags: Vec<_> = flags.split(',').collect();
+            let epoch = epoch.parse()?;
             if flags.contains(&"myself") {
-                myself = Some((String::from(*id), epoch.parse()?, slots));
+                myself = Some((String::from(*id), epoch, slots));
             } else if !flags.contains(&"handshake") {
-                others.insert(String::from(*id), slots);
+                others.insert(String::from(*id), (epoch, slots));
             }
         }
         let (id, epoch, slots) = myself.context("a node of a cluster doesn't know itself")?;
@@ -54,10 +57,10 @@ impl View {
         self.slots.iter().any(|range| range.contains(&slot))
     }
 
-    /// The slots by the id of their master.
-    pub(super) fn owners(mut self) -> BTreeMap<String, Vec<RangeInclusive<u16>>> {
-        self.others.insert(self.id, self.slots);
-        self.others.retain(|_, slots| !slots.is_empty());
+    /// The epoch and the slots of each master, by its id.
+    pub(super) fn owners(mut self) -> BTreeMap<String, (u64, Slots)> {
+        self.others.insert(self.id, (self.epoch, self.slots));
+        self.others.retain(|_, (_, slots)| !slots.is_empty());
         self.others
     }
 }
