@@ -202,7 +202,7 @@ async fn c13_a_try_on_a_primary_that_was_demoted_is_answered_by_the_new_primary(
 
 #[tokio::test]
 async fn c8_a_primary_without_replicas_is_left_for_the_one_that_the_sentinels_name() {
-    for (query, least) in [("?wait_replicas=1&wait_timeout=300ms", "0"), ("", "1")] {
+    for (query, least) in [("?wait_replicas=1&wait_timeout=5s", "0"), ("", "1")] {
         let group = SentinelGroup::start_with(calm()).unwrap();
         let redis = connect(&format!("{}{query}", group.url())).await.unwrap();
         let mut claim = redis.claim(spec("a")).unwrap();
