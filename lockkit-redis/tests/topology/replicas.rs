@@ -44,7 +44,7 @@ fn has_lock(server: &RedisServer, name: &str) -> bool {
 
 #[tokio::test]
 async fn c4_a_grant_that_a_replica_has_confirmed_is_there() {
-    let (store, replica) = replicated("?wait_replicas=1&wait_timeout=3s").await;
+    let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
     let mut claim = store.claim("a");
     for _ in 0..50 {
         granted(claim.attempt(Wait::No).await);
@@ -63,7 +63,7 @@ async fn c4_a_grant_that_a_replica_has_confirmed_is_there() {
 
 #[tokio::test]
 async fn c4_a_transfer_and_a_raised_token_count_once_a_replica_has_them() {
-    let (store, replica) = replicated("?wait_replicas=1&wait_timeout=3s").await;
+    let (store, replica) = replicated("?wait_replicas=1&wait_timeout=60s").await;
     let mut claim = store.claim("a");
     granted(claim.attempt(Wait::No).await);
     for _ in 0..50 {
@@ -214,9 +214,9 @@ async fn note_without_confirmation(options: RedisOptions) {
 
 #[tokio::test]
 async fn c13_too_large_wait_replicas_is_an_error_with_both_numbers() {
-    let (store, _replica) = replicated("?wait_replicas=2&wait_timeout=1s").await;
+    let (store, _replica) = replicated("?wait_replicas=2&wait_timeout=2s").await;
     let error = store.claim("a").attempt(Wait::No).await.unwrap_err();
-    assert!(error.to_string().contains("1 of 2 did within 1s"), "{error}");
+    assert!(error.to_string().contains("1 of 2 did within 2s"), "{error}");
 }
 
 #[tokio::test]
