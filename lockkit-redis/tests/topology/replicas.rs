@@ -10,7 +10,7 @@ use lockkit_core::{
         Transferred, Wait,
     },
 };
-use lockkit_fixture::claims::given_up;
+use lockkit_fixture::claims::{given_up, until};
 use lockkit_fixture::{RedisOptions, RedisServer, valkey_server};
 use tokio::time::timeout;
 
@@ -250,15 +250,15 @@ async fn c10_many_renewals_wait_for_replicas_at_once() {
     }
     replica.pause().unwrap();
     let renewals = join_all(held.iter_mut().map(|claim| claim.renew(None)));
-    let all_wait = async {
-        let wait = || store.admin.ask::<String>(&["INFO", "clients"]);
-        while !wait().await.contains("blocked_clients:64") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    let thawed = async {
+        until("all renewals wait at once", async || {
+            let clients: String = store.admin.ask(&["INFO", "clients"]).await;
+            clients.contains("blocked_clients:64")
+        })
+        .await;
         thaw(&store, &replica).await;
     };
-    let (outcomes, all_wait) = tokio::join!(renewals, timeout(SOON, all_wait));
-    all_wait.expect("renewals wait for each other");
+    let (outcomes, ()) = tokio::join!(renewals, thawed);
     for outcome in outcomes {
         assert!(matches!(outcome.unwrap(), RenewalOutcome::Alive(_)));
     }
@@ -293,14 +293,12 @@ async fn c13_a_primary_that_is_demoted_while_replicas_are_waited_for_is_a_tempor
     granted(holder.attempt(Wait::No).await);
     replica.pause().unwrap();
     let demote = async {
-        let waits = async || {
-            store.admin.ask::<String>(&["CLIENT", "LIST"]).await.matches("cmd=wait").count()
-        };
-        while waits().await < 2
-            || store.admin.ask::<String>(&["INFO", "clients"]).await.contains("blocked_clients:0")
-        {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("both requests wait for the replica", async || {
+            let connections: String = store.admin.ask(&["CLIENT", "LIST"]).await;
+            let clients: String = store.admin.ask(&["INFO", "clients"]).await;
+            connections.matches("cmd=wait").count() >= 2 && !clients.contains("blocked_clients:0")
+        })
+        .await;
         store.admin.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
     };
     let (renewal, grant, ()) = tokio::join!(holder.renew(None), other.attempt(Wait::No), demote);
