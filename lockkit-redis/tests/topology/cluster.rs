@@ -150,15 +150,14 @@ async fn c8_waiters_for_names_in_many_slots_are_kept_alive_and_woken() {
         granted(holder.attempt(Wait::No).await);
         holders.push(holder);
         let signal = Arc::new(WakeSignal::default());
-        // This is the shortest window. The waiter is dead after 1 s, so it is kept alive each 167
-        // ms.
-        let mut spec = spec_for(name, TTL, Duration::from_millis(500));
+        // The waiter is dead after 6 s without a sign of life.
+        let mut spec = spec_for(name, TTL, Duration::from_secs(3));
         spec.wake = Wake::to(&signal);
         let mut waiter = nodes.redis.claim(spec).unwrap();
         busy(waiter.attempt(Wait::Queue).await);
         waiters.push((waiter, signal));
     }
-    let end = tokio::time::Instant::now() + Duration::from_millis(1500);
+    let end = tokio::time::Instant::now() + Duration::from_secs(9);
     while tokio::time::Instant::now() < end {
         for (waiter, _) in &mut waiters {
             busy(waiter.attempt(Wait::Queue).await);
